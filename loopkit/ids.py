@@ -1,0 +1,179 @@
+"""Identifiers: validated when made, without a default, and never a path.
+
+Each is a subclass of ``str`` or ``int``, so it can be printed and compared, but a plain string does not type-check where one is
+wanted. The one clock of the project stands here too. Knows nothing of what the identifiers name.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import secrets
+from typing import ClassVar, Self
+
+from loopkit.encoding import sha256
+from loopkit.errors import InvalidId
+
+__all__ = ["CallId", "ProjectId", "QueryId", "RunId", "SessionId", "Sha256Hash", "Timestamp"]
+
+
+class _Text(str):
+    """A string that matches its class's pattern."""
+
+    __slots__ = ()
+    _pattern: ClassVar[re.Pattern[str]]
+    _rule: ClassVar[str]
+
+    def __new__(cls, value: str) -> Self:
+        if not isinstance(value, str) or not cls._pattern.fullmatch(value):
+            raise InvalidId(cls.__name__, value, cls._rule)
+        return super().__new__(cls, value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+class SessionId(_Text):
+    """The name of a session and of its directory.
+
+    Parameters
+    ----------
+    value : str
+        1 to 64 of ``A-Za-z0-9._-``, starting with a letter or digit; no name that Windows reserves.
+
+    Raises
+    ------
+    InvalidId
+        When the rule is broken.
+
+    Examples
+    --------
+    >>> SessionId("lima-1")
+    SessionId('lima-1')
+    >>> SessionId("../etc")
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.InvalidId: '../etc' is not a SessionId: it must be 1 to 64 of A-Z a-z 0-9 . _ -, starting with a letter \
+or digit, and not a name that Windows reserves
+    """
+
+    __slots__ = ()
+    _pattern = re.compile(r"(?!(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z))[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.I | re.A)
+    _rule = "1 to 64 of A-Z a-z 0-9 . _ -, starting with a letter or digit, and not a name that Windows reserves"
+
+    @classmethod
+    def new(cls) -> SessionId:
+        """Make a new one; ids sort by time, to the microsecond.
+
+        Examples
+        --------
+        >>> SessionId.new() < SessionId.new()
+        True
+        """
+        stamp = Timestamp.now()
+        digits = re.sub(r"[-:.Z]", "", stamp)
+        return cls(f"{digits}-{''.join(secrets.choice('0123456789abcdefghijklmnopqrstuvwxyz') for _ in range(4))}")
+
+
+class _Name(_Text):
+    __slots__ = ()
+    _pattern = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", re.A)
+    _rule = "1 to 128 of A-Z a-z 0-9 . _ : -, starting with a letter or digit"
+
+
+class ProjectId(_Name):
+    """The project that a memory belongs to: 1 to 128 of ``A-Za-z0-9._:-``, starting with a letter or digit."""
+
+    __slots__ = ()
+
+
+class QueryId(_Name):
+    """The query that a memory was built for: the same rule as :class:`ProjectId`."""
+
+    __slots__ = ()
+
+
+class RunId(_Name):
+    """One run of building a memory: the same rule as :class:`ProjectId`."""
+
+    __slots__ = ()
+
+
+class Sha256Hash(_Text):
+    """A SHA-256 as 64 lowercase hex digits.
+
+    Examples
+    --------
+    >>> Sha256Hash.of(b"")[:8]
+    'e3b0c442'
+    """
+
+    __slots__ = ()
+    _pattern = re.compile(r"[0-9a-f]{64}")
+    _rule = "64 lowercase hex digits"
+
+    @classmethod
+    def of(cls, data: bytes) -> Sha256Hash:
+        """Hash ``data``."""
+        return cls(sha256(data))
+
+
+class Timestamp(_Text):
+    """A moment: RFC 3339, UTC, microseconds, ``Z``; nothing else parses.
+
+    Examples
+    --------
+    >>> Timestamp("2026-11-30T07:31:05.000000Z").datetime().minute
+    31
+    >>> Timestamp("2026-11-30T07:31:05Z")
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.InvalidId: '2026-11-30T07:31:05Z' is not a Timestamp: it must be RFC 3339 in UTC with microseconds, such \
+as 2026-11-30T07:31:05.000000Z
+    """
+
+    __slots__ = ()
+    _pattern = re.compile(
+        r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}\.[0-9]{6}Z"
+    )
+    _rule = "RFC 3339 in UTC with microseconds, such as 2026-11-30T07:31:05.000000Z"
+
+    def __new__(cls, value: str) -> Self:
+        made = super().__new__(cls, value)
+        try:
+            datetime.datetime.fromisoformat(made)
+        except ValueError:
+            raise InvalidId(cls.__name__, value, cls._rule) from None
+        return made
+
+    @classmethod
+    def now(cls) -> Timestamp:
+        """Read the clock of the machine."""
+        moment = datetime.datetime.now(datetime.UTC)
+        return cls(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+
+    def datetime(self) -> datetime.datetime:
+        """As an aware ``datetime`` in UTC."""
+        return datetime.datetime.fromisoformat(self)
+
+
+class CallId(int):
+    """The number of a tool call within a session: 1, 2, 3, …
+
+    Examples
+    --------
+    >>> CallId(0)
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.InvalidId: 0 is not a CallId: it must be a whole number from 1 on
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, value: int) -> Self:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidId(cls.__name__, value, "a whole number from 1 on")
+        return super().__new__(cls, value)
+
+    def __repr__(self) -> str:
+        return f"CallId({int(self)})"
