@@ -24,7 +24,16 @@ __all__ = ["compact", "crc32", "decode", "decode_lenient", "encode", "find_unenc
 
 T = TypeVar("T")
 
-_encoder = msgspec.json.Encoder()
+
+def _plain(value: Any) -> Any:
+    """Turn a subclass of a JSON type, such as an identifier, into what it is a subclass of."""
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    raise TypeError(f"JSON has no form for a {type(value).__name__}")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
 _LONE = re.compile("[\ud800-\udfff]")
 
 
@@ -85,13 +94,9 @@ def find_unencodable(value: Any, name: str) -> tuple[str, str] | None:
         if item is None or isinstance(item, bool):
             continue
         if isinstance(item, str):
-            if type(item) is not str:
-                return path, f"a {type(item).__name__} is not a plain str"
             if not item.isascii() and (match := _LONE.search(item)):
                 return path, f"the lone surrogate {match.group()!a} at character {match.start()} is not text"
         elif isinstance(item, int):
-            if type(item) is not int:
-                return path, f"a {type(item).__name__} is not a plain int"
             if not -(1 << 63) <= item < 1 << 64:
                 return path, f"an integer of {item.bit_length()} bits does not fit 64"
         elif isinstance(item, float):

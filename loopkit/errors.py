@@ -110,15 +110,14 @@ class InvalidConfig(ProgrammingError, ValueError):
 class ContractBroken(ProgrammingError):
     """The request about to be sent is not an extension of the last one; nothing was sent."""
 
-    def __init__(self, offset: int, member: str, before: bytes, after: bytes) -> None:
-        super().__init__(offset, member, before, after)
-        self.offset, self.member, self.before, self.after = offset, member, before, after
+    def __init__(self, why: str, *, offset: int | None = None, member: str | None = None) -> None:
+        super().__init__(why)
+        self.why, self.offset, self.member = why, offset, member
 
     def __str__(self) -> str:
         return (
-            f"the next request is not an extension of the last one sent: they part at byte {self.offset}, in {self.member}: "
-            f"{_short(self.before, 60)} was sent, {_short(self.after, 60)} stands there now. Nothing was sent. "
-            "Something changed a record or the baseline in memory: open the session again (the log on disk is the state)"
+            f"the next request would not extend the last one sent: {self.why}. Nothing was sent. Something changed a record, "
+            "the baseline or the encoder after it was sent; the log on disk is the state: open the session again"
         )
 
 

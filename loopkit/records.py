@@ -1,0 +1,404 @@
+"""Words: log records, usage numbers, chat messages and tool schemas, as frozen msgspec Structs.
+
+A record's members are declared here in the order in which they are written; a member marked ``UNSET`` may be absent, and absent,
+null and empty are three different things. Unknown members and kinds are refused. What the model wrote is kept as bytes
+(``msgspec.Raw``). Knows nothing of files, of the order of records, or of servers; ``loopkit/session/FORMAT.md`` is the document.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from loopkit.encoding import decode, encode, find_unencodable
+from loopkit.errors import EncodeError
+
+__all__ = [
+    "FORMAT",
+    "Assistant",
+    "CacheLoss",
+    "Carried",
+    "ChatMessage",
+    "EpochEnd",
+    "Extra",
+    "Forked",
+    "FunctionSchema",
+    "LogRecord",
+    "ServerFacts",
+    "SessionStart",
+    "TagsFacts",
+    "ToolCall",
+    "ToolCallFunction",
+    "ToolResult",
+    "ToolSchema",
+    "Usage",
+    "UsageRecord",
+    "User",
+    "decode_record",
+    "encode_message",
+    "encode_record",
+]
+
+FORMAT = 1
+
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Number = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+Milliseconds = Annotated[float, Meta(ge=0)]
+Hash = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Time = Annotated[str, Meta(min_length=27, max_length=27)]
+
+TIME = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}\.[0-9]{6}Z")
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A record or a part of one: strict. The type checker wants frozen and kw_only said again of each."""
+
+
+class Usage(_Part, frozen=True, kw_only=True):
+    """What a server said of one request; None where it said nothing. None is not zero."""
+
+    prompt_tokens: Count | None = None
+    "Tokens of the whole prompt, cached ones included."
+    cached_tokens: Count | None = None
+    "Of these, taken from the prompt cache."
+    cache_write_tokens: Count | None = None
+    "Of these, written to the cache at a price (hosted engines)."
+    completion_tokens: Count | None = None
+    "Tokens written, reasoning and the end token included."
+    reasoning_tokens: Count | None = None
+    "Of these, reasoning."
+    ttft_ms: Milliseconds | None = None
+    "From sending the request to the first token, measured here, in milliseconds."
+    prompt_ms: Milliseconds | None = None
+    "Reading the prompt, measured by the server, in milliseconds."
+    predicted_ms: Milliseconds | None = None
+    "Writing the completion, measured by the server, in milliseconds."
+
+    @property
+    def read_tokens(self) -> int | None:
+        """Prompt tokens that the server had to read: prompt less cached, None where either is not known."""
+        if self.prompt_tokens is None or self.cached_tokens is None:
+            return None
+        return self.prompt_tokens - self.cached_tokens
+
+
+class ServerFacts(_Part, frozen=True, kw_only=True):
+    """What the server said of itself when the epoch began."""
+
+    engine: str | None = None
+    build: str | None = None
+    model: str | None = None
+    context_size: Count | None = None
+    "Tokens that one conversation may hold."
+
+
+class TagsFacts(_Part, frozen=True, kw_only=True):
+    """The neutralising set that new text of the epoch goes through."""
+
+    id: str
+    literals: tuple[str, ...] | UnsetType = UNSET
+    "Tags beyond the default shapes; absent where the id names a default."
+    cuts: tuple[str, ...] | UnsetType = UNSET
+    "Words that the server's template deletes from text, in its order."
+
+
+class Carried(_Part, frozen=True, kw_only=True):
+    """What an epoch took over from the one before."""
+
+    kind: str
+    "``turn``, ``summary`` or ``text``."
+    from_epoch: Count
+    records: Count
+    "How many records after ``session_start`` are carried."
+
+
+class Forked(_Part, frozen=True, kw_only=True):
+    """Where a forked session comes from."""
+
+    session: str
+    epoch: Count
+    line: Number
+    "The last line of the original that was taken over."
+
+
+class Extra(_Part, frozen=True, kw_only=True):
+    """What else the server put into an assistant message."""
+
+    reasoning_name: str | UnsetType = UNSET
+    "The member that the reasoning came under, where it was not ``reasoning_content``."
+    members: dict[str, Raw] | UnsetType = UNSET
+    "Members that loopkit does not know, in their order, as bytes."
+
+
+class _Record(_Part, frozen=True, kw_only=True, tag_field="kind"):
+    time: Time
+
+
+class SessionStart(_Record, frozen=True, kw_only=True, tag="session_start"):
+    """The first record of every epoch's log."""
+
+    format: Literal[1] = 1
+    session: str
+    epoch: Count
+    slot: Count | None
+    "The llama-server slot that the session is pinned to, or None."
+    baseline_sha256: Hash
+    options: dict[str, Any]
+    "The pinned members of every request body, in their order."
+    server: ServerFacts
+    tags: TagsFacts
+    carried: Carried | UnsetType = UNSET
+    forked: Forked | UnsetType = UNSET
+
+
+class User(_Record, frozen=True, kw_only=True, tag="user"):
+    """What the person asked; ``time`` is when."""
+
+    content: str
+    neutralised: Number | UnsetType = UNSET
+    "How many control tags were written as text."
+    replaced: Number | UnsetType = UNSET
+    "How many lone surrogates became U+FFFD."
+
+
+class Assistant(_Record, frozen=True, kw_only=True, tag="assistant"):
+    """The model's own output, as the server returned it."""
+
+    content: str | UnsetType | None = UNSET
+    reasoning_content: str | UnsetType | None = UNSET
+    tool_calls: Raw | UnsetType = UNSET
+    "JSON bytes: an array of calls, or null."
+    extra: Extra | UnsetType = UNSET
+    replaced: Number | UnsetType = UNSET
+
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls, decoded; empty when there are none.
+
+        Raises
+        ------
+        ValueError
+            When ``tool_calls`` does not hold an array of calls.
+        """
+        if self.tool_calls is UNSET or bytes(self.tool_calls) == b"null":
+            return ()
+        return decode(bytes(self.tool_calls), tuple[ToolCall, ...])
+
+
+class ToolResult(_Record, frozen=True, kw_only=True, tag="tool_result"):
+    """What a tool answered, as the model gets it."""
+
+    call: Number
+    "The number of the call within the session."
+    tool_call_id: str
+    name: str
+    content: str
+    truncated: bool
+    status: Literal["ok", "denied", "failed", "interrupted"]
+    neutralised: Number | UnsetType = UNSET
+    replaced: Number | UnsetType = UNSET
+
+
+class UsageRecord(_Record, frozen=True, kw_only=True, tag="usage"):
+    """One completed request: what was sent, what it cost."""
+
+    request: Number
+    "1, 2, 3, … within the epoch."
+    request_sha256: Hash
+    request_bytes: Number
+    usage: Usage
+    expected_tokens: Count | UnsetType | None = UNSET
+    expected_exact: bool | UnsetType = UNSET
+    reusable_tokens: Count | UnsetType | None = UNSET
+    shortfall: str | UnsetType = UNSET
+    "Why fewer tokens than expected were cached, where that is nobody's fault."
+    reported: Raw | UnsetType = UNSET
+    "The server's own usage, where it does not add up."
+    finish_reason: str | None
+    response_id: str | None
+    attempts: Number
+    elapsed_ms: Milliseconds
+
+
+class CacheLoss(_Record, frozen=True, kw_only=True, tag="cache_loss"):
+    """Tokens that the cache should have had and the server read again."""
+
+    request: Number
+    expected_tokens: Count
+    expected_exact: bool
+    reusable_tokens: Count | None
+    cached_tokens: Count
+    lost_tokens: Number
+    cause: str
+    certainty: Literal["confirmed", "suspected", "unexplained"]
+    mendable_by: Literal["client", "template", "server", "provider", "nobody"] | None
+    where: str | None
+    "The member, message or event that the evidence points at."
+    evidence: dict[str, Any]
+    provider_verdict: str | UnsetType = UNSET
+
+
+class EpochEnd(_Record, frozen=True, kw_only=True, tag="epoch_end"):
+    """The last record of an epoch that ended."""
+
+    reason: Literal["context_full", "asked"]
+    prompt_tokens: Count | None
+    context_size: Count | None
+
+
+LogRecord: TypeAlias = SessionStart | User | Assistant | ToolResult | UsageRecord | CacheLoss | EpochEnd
+
+
+class ToolCallFunction(msgspec.Struct, frozen=True):
+    """Name and arguments of a call; members that loopkit does not know are passed over here, and kept in the log."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call that the model made."""
+
+    id: str
+    function: ToolCallFunction
+
+
+class FunctionSchema(_Part, frozen=True, kw_only=True):
+    """The function of a tool, as the model is told of it."""
+
+    name: str
+    description: str | UnsetType = UNSET
+    parameters: dict[str, Any]
+    "JSON schema of the arguments, members in their order."
+    strict: bool | UnsetType = UNSET
+
+
+class ToolSchema(_Part, frozen=True, kw_only=True):
+    """A tool, in the form of OpenAI's ``tools``.
+
+    Examples
+    --------
+    >>> encode(ToolSchema(function=FunctionSchema(name="now", parameters={"type": "object"}))).decode()
+    '{"type":"function","function":{"name":"now","parameters":{"type":"object"}}}'
+    """
+
+    type: Literal["function"] = "function"
+    function: FunctionSchema
+
+
+class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it is sent; a member that is UNSET is not sent."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    tool_call_id: str | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
+    reasoning_content: str | UnsetType | None = UNSET
+    tool_calls: Raw | UnsetType = UNSET
+    extra: Extra | UnsetType = UNSET
+    "Not a member of its own: its members join the message."
+
+
+_line_decoder = msgspec.json.Decoder(LogRecord)
+
+
+def encode_record(record: LogRecord) -> bytes:
+    """Encode a record, without ``crc``, and check that it reads back as the same record.
+
+    Parameters
+    ----------
+    record : LogRecord
+        The record.
+
+    Returns
+    -------
+    bytes
+        ``{"kind":…,"time":…,…}``
+
+    Raises
+    ------
+    EncodeError
+        When a member holds what JSON or the record's type cannot; names it.
+
+    Examples
+    --------
+    >>> encode_record(User(time="2026-11-30T07:31:05.000000Z", content="Hi."))
+    b'{"kind":"user","time":"2026-11-30T07:31:05.000000Z","content":"Hi."}'
+    >>> encode_record(User(time="yesterday", content="Hi."))
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.EncodeError: user.time cannot be encoded: 'yesterday' is not a Timestamp. Nothing was written
+    """
+    kind = record.__struct_config__.tag or type(record).__name__
+    if not isinstance(record.time, str) or not TIME.fullmatch(record.time):
+        raise EncodeError(f"{kind}.time", f"{record.time!a} is not a Timestamp")
+    data = encode(record, str(kind))
+    try:
+        again = decode_record(data)
+    except ValueError as error:
+        raise EncodeError(str(kind), str(error)) from error
+    if again != record:
+        names = (name for name in record.__struct_fields__ if getattr(record, name) != getattr(again, name, UNSET))
+        raise EncodeError(f"{kind}.{next(names, '')}", "it does not read back as the value that it was")
+    return data
+
+
+def decode_record(data: bytes) -> LogRecord:
+    """Decode a record without ``crc``, strictly.
+
+    Raises
+    ------
+    ValueError
+        With the reason and the member.
+    """
+    try:
+        record = _line_decoder.decode(data)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    check_raw(record)
+    return record
+
+
+def check_raw(record: LogRecord) -> None:
+    """Read the parts of a record that msgspec passes over as bytes.
+
+    Raises
+    ------
+    ValueError
+        When they are not JSON of the right form.
+    """
+    if isinstance(record, Assistant):
+        record.calls()
+        if record.extra is not UNSET:
+            fault = find_unencodable(record.extra, "extra")
+            if fault is not None:
+                raise ValueError(f"{fault[1]} - at `$.{fault[0]}`")
+    elif isinstance(record, UsageRecord) and record.reported is not UNSET:
+        decode(bytes(record.reported), dict[str, Any])
+
+
+def encode_message(message: ChatMessage) -> bytes:
+    """Encode a message for the wire; every member unchanged, present or absent as it came.
+
+    Examples
+    --------
+    >>> encode_message(ChatMessage(role="assistant", content=None, tool_calls=Raw(b'[]')))
+    b'{"role":"assistant","content":null,"tool_calls":[]}'
+    >>> extra = Extra(reasoning_name="reasoning", members={"signature": Raw(b"1.10")})
+    >>> encode_message(ChatMessage(role="assistant", content="4", reasoning_content="2+2", extra=extra))
+    b'{"role":"assistant","content":"4","reasoning":"2+2","signature":1.10}'
+    """
+    if message.extra is UNSET:
+        return encode(message, "message")
+    name = message.extra.reasoning_name
+    members = {
+        "role": message.role,
+        "content": message.content,
+        "reasoning_content" if name is UNSET else name: message.reasoning_content,
+        "tool_calls": message.tool_calls,
+    }
+    members = {key: value for key, value in members.items() if value is not UNSET}
+    if message.extra.members is not UNSET:
+        members.update(message.extra.members)
+    return encode(members, "message")
