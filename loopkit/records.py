@@ -27,6 +27,7 @@ __all__ = [
     "Forked",
     "FunctionSchema",
     "LogRecord",
+    "ReplayRecord",
     "ServerFacts",
     "SessionStart",
     "TagsFacts",
@@ -38,6 +39,7 @@ __all__ = [
     "UsageRecord",
     "User",
     "decode_record",
+    "decode_replay",
     "encode_message",
     "encode_record",
 ]
@@ -248,6 +250,35 @@ class EpochEnd(_Record, frozen=True, kw_only=True, tag="epoch_end"):
     context_size: Count | None
 
 
+class ReplayRecord(_Record, frozen=True, kw_only=True, tag="replay"):
+    """One request of a replay: a line of ``<home>/replays/<id>.jsonl``, framed as a session's lines are, but of no session."""
+
+    session: str | None
+    "The session replayed, or None where the requests come from elsewhere; the same in every line of a log."
+    variant: str | None
+    "What was changed on purpose; None where every body is the recorded one; the same in every line of a log."
+    request: Number
+    "1, 2, 3, … within the log."
+    request_sha256: Hash
+    request_bytes: Number
+    usage: Usage
+    expected_tokens: Count | None
+    expected_exact: bool | None
+    reusable_tokens: Count | None
+    shortfall: str | UnsetType = UNSET
+    lost_tokens: Count | None
+    "None where it cannot be known; the five members that follow are there where it is above 0."
+    cause: str | UnsetType = UNSET
+    certainty: Literal["confirmed", "suspected", "unexplained"] | UnsetType = UNSET
+    mendable_by: Literal["client", "template", "server", "provider", "nobody"] | UnsetType | None = UNSET
+    where: str | UnsetType | None = UNSET
+    evidence: dict[str, Any] | UnsetType = UNSET
+    finish_reason: str | None
+    elapsed_ms: Milliseconds
+    model: str | None
+    engine: str | None
+
+
 LogRecord: TypeAlias = SessionStart | User | Assistant | ToolResult | UsageRecord | CacheLoss | EpochEnd
 
 
@@ -301,14 +332,15 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _line_decoder = msgspec.json.Decoder(LogRecord)
+_replay_decoder = msgspec.json.Decoder(ReplayRecord)
 
 
-def encode_record(record: LogRecord) -> bytes:
+def encode_record(record: LogRecord | ReplayRecord) -> bytes:
     """Encode a record, without ``crc``, and check that it reads back as the same record.
 
     Parameters
     ----------
-    record : LogRecord
+    record : LogRecord or ReplayRecord
         The record.
 
     Returns
@@ -335,7 +367,7 @@ def encode_record(record: LogRecord) -> bytes:
         raise EncodeError(f"{kind}.time", f"{record.time!a} is not a Timestamp")
     data = encode(record, str(kind))
     try:
-        again = decode_record(data)
+        again = decode_replay(data) if isinstance(record, ReplayRecord) else decode_record(data)
     except ValueError as error:
         raise EncodeError(str(kind), str(error)) from error
     if again != record:
@@ -358,6 +390,20 @@ def decode_record(data: bytes) -> LogRecord:
         raise ValueError("nested too deep") from None
     check_raw(record)
     return record
+
+
+def decode_replay(data: bytes) -> ReplayRecord:
+    """Decode a line of a replay log, without ``crc``, strictly.
+
+    Raises
+    ------
+    ValueError
+        With the reason and the member.
+    """
+    try:
+        return _replay_decoder.decode(data)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
 
 
 def check_raw(record: LogRecord) -> None:
