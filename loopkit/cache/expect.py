@@ -1,0 +1,93 @@
+"""What a kept contract makes a server's cache hold, and what was lost of it.
+
+Pure arithmetic on token counts. llama.cpp keeps prompt and completion less the last sampled token (upstream's test_slot_save.py:
+84 = 21 + 64 - 1), vLLM whole blocks of 16 (its kv_cache_manager), and every engine reads at least one token. Knows nothing of
+causes; log lines and timings play no part here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from loopkit.records import Usage
+
+__all__ = ["EngineRule", "Expectation", "expect", "rule_of"]
+
+
+class EngineRule(NamedTuple):
+    """How an engine keeps tokens."""
+
+    block: int
+    "Tokens are kept in whole blocks of this many."
+    exact: bool
+    "The count after a kept contract is known exactly; else the previous prompt is a lower bound."
+
+
+RULES = {"llama.cpp": EngineRule(block=1, exact=True), "vllm": EngineRule(block=16, exact=True)}
+UNKNOWN = EngineRule(block=128, exact=False)
+
+
+class Expectation(NamedTuple):
+    """What should have been cached of a request's prompt, and what was missing."""
+
+    expected_tokens: int | None
+    "None where the request before it reported no counts."
+    expected_exact: bool
+    lost_tokens: int
+    "0 where nothing was lost, or nothing can be said."
+    shortfall: str | None
+    "Why fewer tokens are cached than could be, where that is nobody's fault."
+
+
+def rule_of(engine: str | None) -> EngineRule:
+    """The rule of an engine; for an unknown one the widest block in use, and bounds only."""
+    return RULES.get(engine or "", UNKNOWN)
+
+
+def expect(previous: Usage | None, now: Usage, engine: str | None, *, epoch: int = 0) -> Expectation:
+    """Compare what was cached with what a kept contract gives.
+
+    Parameters
+    ----------
+    previous : Usage or None
+        Of the request before this one in the same epoch; None for the first.
+    now : Usage
+        Of this request.
+    engine : str or None
+        ``"llama.cpp"``, ``"vllm"``, … or None where not known.
+    epoch : int
+        The epoch's number; names the reason of a first request.
+
+    Returns
+    -------
+    Expectation
+        ``expected = min(P' + G' - 1, P - 1)``, in whole blocks, where P' and G' are the previous prompt and completion and P is
+        this prompt; without an exact rule P' takes the place of ``P' + G' - 1`` and is a lower bound.
+
+    Examples
+    --------
+    >>> first, second = Usage(prompt_tokens=1258, completion_tokens=40), Usage(prompt_tokens=1323, cached_tokens=1297)
+    >>> expect(first, second, "llama.cpp")
+    Expectation(expected_tokens=1297, expected_exact=True, lost_tokens=0, shortfall=None)
+    >>> expect(first, Usage(prompt_tokens=1335, cached_tokens=10), "llama.cpp").lost_tokens
+    1287
+    >>> expect(first, Usage(prompt_tokens=1323), "llama.cpp").lost_tokens       # not reported is not zero
+    0
+    """
+    if previous is None:
+        return Expectation(0, expected_exact=True, lost_tokens=0, shortfall="epoch_started" if epoch else "first_request")
+    rule = rule_of(engine)
+    if previous.prompt_tokens is None or now.prompt_tokens is None:
+        return Expectation(None, expected_exact=False, lost_tokens=0, shortfall=None)
+    exact = rule.exact and previous.completion_tokens is not None
+    kept = previous.prompt_tokens + max(0, (previous.completion_tokens or 0) - 1) if exact else previous.prompt_tokens
+    at_most = max(0, now.prompt_tokens - 1)
+    expected = min(kept, at_most) // rule.block * rule.block
+    if now.cached_tokens is None:
+        return Expectation(expected, expected_exact=exact, lost_tokens=0, shortfall=None)
+    missing = max(0, expected - now.cached_tokens)
+    lost = missing if exact or missing >= 2 * rule.block else 0
+    shortfall = None
+    if not lost and now.cached_tokens < kept:
+        shortfall = "last_token" if min(kept, at_most) == now.cached_tokens else "granularity"
+    return Expectation(expected, expected_exact=exact, lost_tokens=lost, shortfall=shortfall)
