@@ -1,0 +1,122 @@
+"""What a server's error means: a context that was exceeded, or a refusal with its message.
+
+The same object comes with an HTTP error status, inside a 200, and in the middle of a stream; all three are read here. A context
+error is known by its type and by its message, since servers agree on neither. Pure: knows nothing of HTTP or of keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from loopkit.encoding import decode_lenient, mend_surrogates
+from loopkit.errors import ContextExceeded, ServerError, ServerRefused
+
+__all__ = ["refusal"]
+
+LONGEST = 300
+
+_TYPES = {"exceed_context_size_error", "context_length_exceeded", "context_window_exceeded"}
+_NUMBER = r"(?P<{0}>\d[\d,]*)"
+_SIZE, _PROMPT = _NUMBER.format("size"), _NUMBER.format("prompt")
+_MESSAGES = [
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        rf"\({_PROMPT} tokens?\) exceeds the available context size(?: \({_SIZE} tokens?\))?",  # llama.cpp
+        # OpenAI, vLLM
+        rf"maximum context length (?:is|of) {_SIZE} tokens.*?(?:requested|resulted in|contains?)(?: at least)? {_PROMPT}",
+        rf"\({_PROMPT} tokens?\) is longer than the model's context length \({_SIZE}",  # SGLang
+        rf"prompt is too long: {_PROMPT} tokens? > {_SIZE}",  # Anthropic
+        rf"token count \({_PROMPT}\) exceeds the maximum number of tokens allowed \({_SIZE}",  # Gemini
+        rf"longer than the maximum model length of {_SIZE}",  # vLLM
+        r"exceeds? (?:the )?(?:available |model'?s? |maximum )*context (?:size|length|window)",
+        r"context (?:size|length|window) (?:has been |was |is )?exceeded|maximum context length|context overflow",
+        r"greater than the context length|longer than the context length",  # LM Studio
+    )
+]
+_THEN = {
+    401: "Is api_key= the right one?",
+    403: "Is api_key= the right one?",
+    404: "Is this the base URL of an OpenAI-style API, and the model one that it has?",
+}
+
+
+def _error_in(value: Any) -> Any:
+    """The error that a decoded answer or event holds, or None."""
+    if not isinstance(value, Mapping):
+        return None
+    if value.get("error"):
+        return value["error"]
+    if value.get("object") == "error" or value.get("type") == "error":
+        return value
+    return None
+
+
+def refusal(url: str, status: int, body: bytes | str, *, attempts: int = 1, then: str = "") -> ServerError:
+    """Word a refusal.
+
+    Parameters
+    ----------
+    url : str
+        Where, for the message.
+    status : int
+        HTTP status; an error inside a 200 may name its own, which is then taken.
+    body : bytes or str
+        The answer or the event, JSON or not.
+    attempts : int
+        How often it was tried.
+    then : str
+        What to do next, where the status alone does not say it.
+
+    Returns
+    -------
+    ContextExceeded or ServerRefused
+        To be raised.
+
+    Examples
+    --------
+    >>> body = '{"error":{"code":400,"type":"exceed_context_size_error","n_prompt_tokens":14429,"n_ctx":8192}}'
+    >>> refusal("http://host", 200, body)
+    ContextExceeded('http://host', 14429, 8192)
+    >>> print(refusal("http://host", 500, "<html>Bad thing</html>"))
+    http://host: HTTP 500: <html>Bad thing</html>
+    """
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+    try:
+        value = decode_lenient(text)
+    except ValueError:
+        value = None
+    error = _error_in(value)
+    if error is None:
+        error = value if isinstance(value, Mapping) else text
+    facts = error if isinstance(error, Mapping) else {}
+    message = next((item for name in ("message", "detail", "error", "msg") if (item := facts.get(name))), error)
+    if not isinstance(message, str):
+        message = text
+    exceeded = _context_exceeded(url, facts, message)
+    if exceeded is not None:
+        return exceeded
+    code = facts.get("code")
+    if status == 200 and type(code) is int and 400 <= code < 600:
+        status = code
+    return ServerRefused(url, status, _one_line(message) or "no message", then or _THEN.get(status, ""), attempts)
+
+
+def _context_exceeded(url: str, facts: Mapping[str, Any], message: str) -> ContextExceeded | None:
+    match = next((found for pattern in _MESSAGES if (found := pattern.search(message))), None)
+    kinds = {kind for name in ("type", "code") if isinstance(kind := facts.get(name), str)}
+    if match is None and not kinds & _TYPES:
+        return None
+    numbers = match.groupdict() if match else {}
+    sizes = []
+    for member, group in (("n_prompt_tokens", "prompt"), ("n_ctx", "size")):
+        number, written = facts.get(member), numbers.get(group)
+        sizes.append(number if type(number) is int else int(written.replace(",", "")) if written else None)
+    return ContextExceeded(url, sizes[0], sizes[1])
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(mend_surrogates(text)[0].split())
+    line = "".join(char if char.isprintable() else "·" for char in line)
+    return line if len(line) <= LONGEST else line[:LONGEST] + "…"
