@@ -158,6 +158,8 @@ def start_child(
     for name, value in (("slots", slots), ("context", context)):
         if type(value) is not int or value < 1:
             raise InvalidConfig(name, f"{value!r} is not a whole number from 1 up")
+    if slots * context >= 1 << 31:
+        raise InvalidConfig("context", f"{slots} slots of {context} tokens are more than llama.cpp can count")
     try:
         build = importlib.metadata.version("xllamacpp")
     except importlib.metadata.PackageNotFoundError:
@@ -223,6 +225,13 @@ def _spawn(key: str, build: str, folder: Path, private: Path | None) -> tuple[Ch
     return Child(process, log, key, build, folder, private), read
 
 
+def _last_words(child: Child) -> str:
+    """What the process logged as errors, the first cause first; all it wrote, where it logged none."""
+    text = child.log_tail().strip()
+    errors = [line.split(" E ", 1)[1] for line in text.split("\n") if " E " in line]
+    return "; ".join(" ".join(each.split()) for each in errors) or text
+
+
 def _await_answer(child: Child, pipe: int) -> dict[str, Any]:
     """Wait for the line that says where it listens."""
     end = time.monotonic() + START_TIMEOUT
@@ -237,13 +246,13 @@ def _await_answer(child: Child, pipe: int) -> dict[str, Any]:
             status = child._process.wait()
             raise ServerNotStarted(
                 f"its process ended with status {status}",
-                child.log_tail(400).strip(),
+                _last_words(child),
                 "Is the model a sound GGUF file that this llama.cpp knows, the template sound, and the memory enough?",
             )
         if time.monotonic() > end:
             raise ServerNotStarted(
                 f"it did not listen within {START_TIMEOUT:.0f} s",
-                child.log_tail(400).strip(),
+                _last_words(child),
                 "Try a smaller model or context",
             )
     answer: dict[str, Any] = decode(line)
