@@ -135,10 +135,7 @@ def _serve(config: dict[str, Any]) -> Any:
             _set(params, name, value)
         except _InvalidError as error:
             return {"invalid": [name, str(error)]}, None
-    try:
-        server = xllamacpp.Server(params)
-    except RuntimeError as error:
-        sys.exit(f"xllamacpp: {error}")  # what llama.cpp said before it is the cause; a traceback would hide it
+    server = xllamacpp.Server(params)
     return {"address": server.listening_address}, server
 
 

@@ -208,7 +208,7 @@ def _spawn(key: str, build: str, folder: Path, private: Path | None) -> tuple[Ch
     log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the child; without a name there is nothing to remove
     try:
         process = subprocess.Popen(  # noqa: S603  # this interpreter, this package's file
-            # -P, and as a file: a json.py in the notebook's directory is not ours
+            # as a file, and -P: neither the notebook's directory nor ours is one to import from
             [sys.executable, "-P", str(Path(__file__).with_name("child.py")), str(write)],
             stdin=subprocess.PIPE,
             stdout=log,

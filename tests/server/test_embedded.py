@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import pickle
-import random
 import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +21,7 @@ from loopkit.errors import InvalidConfig, ServerNotStarted
 from loopkit.server import embedded
 from loopkit.server.embedded import Child, start_child
 from loopkit.server.models import ModelFile, resolve
-from loopkit.server.template import tiny_template
+from tests.server.asking import NOW_IN, Answer, client, user
 
 pytestmark = pytest.mark.server
 
@@ -43,43 +40,12 @@ def child(tiny: ModelFile) -> Iterator[Child]:
     started.close()
 
 
-def client(child: Child) -> httpx.Client:
-    return httpx.Client(base_url=child.url, headers={"Authorization": f"Bearer {child.key}"}, timeout=60)
-
-
 @pytest.fixture
 def http(child: Child) -> Iterator[httpx.Client]:
     with client(child) as opened:
         for slot in range(2):
             assert opened.post(f"/slots/{slot}?action=erase").status_code == 200
         yield opened
-
-
-def tool(name: str, required: dict[str, Any], **optional: Any) -> dict[str, Any]:
-    parameters = {"type": "object", "properties": {**required, **optional}, "required": list(required)}
-    return {"type": "function", "function": {"name": name, "description": "A tool.", "parameters": parameters}}
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-class Answer:
-    """The message and the counts of one request."""
-
-    def __init__(self, http: httpx.Client, messages: list[dict[str, Any]], **more: Any) -> None:
-        response = http.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 300, **more})
-        assert response.status_code == 200, response.text
-        body = response.json()
-        self.message: dict[str, Any] = body["choices"][0]["message"]
-        self.prompt: int = body["usage"]["prompt_tokens"]
-        self.completion: int = body["usage"]["completion_tokens"]
-        self.cached: int = body["usage"]["prompt_tokens_details"]["cached_tokens"]
-        self.calls = [(call["function"]["name"], call["function"]["arguments"]) for call in self.message.get("tool_calls", [])]
-
-
-STRING = {"type": "string"}
-NOW_IN = tool("now_in", {"place": STRING})
 
 
 # who can reach it
@@ -355,116 +321,6 @@ def test_a_start_that_hangs_is_ended(tiny: ModelFile, tmp_path: Path, monkeypatc
     assert children() == before
 
 
-# the tiny model on it
-
-
-def test_a_conversation_is_cached_to_its_last_token_but_one(http: httpx.Client) -> None:
-    messages = [{"role": "system", "content": "Be brief."}, user("What is the time in Lima?")]
-    first = Answer(http, messages, tools=[NOW_IN])
-    assert first.cached == 0
-    assert first.calls == [("now_in", '{"place": "."}')]
-    messages += [first.message, {"role": "tool", "tool_call_id": first.message["tool_calls"][0]["id"], "content": "12:00"}]
-    second = Answer(http, messages, tools=[NOW_IN])
-    assert second.message["content"] == "Done."
-    assert second.cached == first.prompt + first.completion - 1
-    messages += [second.message, user("Thanks.")]
-    third = Answer(http, messages, tools=[NOW_IN])
-    assert third.cached == second.prompt + second.completion - 1
-    again = Answer(http, messages, tools=[NOW_IN])
-    assert again.prompt - again.cached == 1
-
-
-def test_one_byte_is_one_token(http: httpx.Client) -> None:
-    text = "Größe: 3 µm\t\x7f日本\n"
-    tokens = http.post("/tokenize", json={"content": text}).json()["tokens"]
-    assert [token - 3 for token in tokens] == list(text.encode())
-
-
-def test_without_tools_or_question_it_answers(http: httpx.Client) -> None:
-    for messages, more in (
-        ([user("Is it?")], {}),
-        ([user("It is.")], {"tools": [NOW_IN]}),
-        ([user("? no")], {"tools": [NOW_IN]}),
-    ):
-        answer = Answer(http, messages, **more)
-        assert (answer.message["content"], answer.calls) == ("Done.", [])
-
-
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        (STRING, "."),
-        ({"type": "integer"}, 0),
-        ({"type": "number"}, 0),
-        ({"type": "boolean"}, False),
-        ({"type": "array", "items": STRING}, []),
-        ({"type": "object", "properties": {"a": STRING}}, {}),
-        ({"type": "string", "minLength": 3}, "..."),
-    ],
-)
-def test_arguments_are_the_shortest_that_are_valid(http: httpx.Client, kind: dict[str, Any], value: object) -> None:
-    [(name, arguments)] = Answer(http, [user("Go?")], tools=[tool("go", {"it": kind}, more=STRING)]).calls
-    assert (name, arguments) == ("go", json.dumps({"it": value}))
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("read_file", "read_dir"),
-        ("read_dir", "read_file"),
-        ("read", "read_file"),
-        ("read_file", "read"),
-        ("z", "a", "b"),
-        ("a", "z"),
-    ],
-)
-def test_among_several_tools_it_takes_the_first_listed(http: httpx.Client, names: tuple[str, ...]) -> None:
-    answer = Answer(http, [user("Go?")], tools=[tool(name, {"path": STRING}) for name in names])
-    assert answer.calls == [(names[0], '{"path": "."}')]
-
-
-def test_it_takes_the_first_of_any_tools(http: httpx.Client) -> None:
-    chance = random.Random(5)
-    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
-    for _ in range(20):
-        stem = "".join(chance.choices(letters, k=chance.randrange(5)))
-        names = {stem + "".join(chance.choices(letters, k=chance.randrange(1, 12))) for _ in range(chance.randrange(2, 7))}
-        listed = chance.sample(sorted(names), len(names))
-        question = "What, now? " * chance.randrange(1, 100) + "Then?"
-        answer = Answer(http, [user(question)], tools=[tool(name, {"a": STRING}) for name in listed], temperature=0)
-        assert answer.calls == [(listed[0], '{"a": "."}')], listed
-
-
-def test_a_template_that_writes_arguments_anew_costs_the_cache(tiny: ModelFile) -> None:
-    started = start_child(tiny, template=tiny_template(reserialise=True))
-    with client(started) as http:
-        messages = [user("What is the time in Lima?")]
-        first = Answer(http, messages, tools=[NOW_IN])
-        result = {"role": "tool", "tool_call_id": first.message["tool_calls"][0]["id"], "content": "12:00"}
-        second = Answer(http, [*messages, first.message, result], tools=[NOW_IN])
-    started.close()
-    # it parts behind `"place":`, where the model wrote a blank: ` "."}}`, the closing mark and the end are read again
-    assert first.prompt + first.completion - 1 - second.cached == len(' "."}}') + 1
-    assert second.prompt > first.prompt
-
-
-@pytest.mark.parametrize("name", ["tiny-swa", "tiny-hybrid"])
-def test_the_sisters_answer(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    started = start_child(resolve(name))
-    with client(started) as http:
-        first = Answer(http, [user("a" * 500)])
-        assert first.message["content"] == "Done."
-        longer = [user("a" * 500), first.message, user("b")]
-        assert Answer(http, longer).cached == first.prompt + first.completion - 1
-        # an edit before the end: a hybrid falls back to a checkpoint, dense memory would keep all before it
-        edited = Answer(http, [user("a" * 400 + "c" * 100), first.message, user("b")])
-    started.close()
-    assert edited.message["content"] == "Done."
-    if name == "tiny-hybrid":
-        assert edited.cached < 400
-
-
 @pytest.mark.slow
 def test_smollm2_answers_and_takes_tools() -> None:
     started = start_child(resolve("smollm2"), slots=1, context=1024)
@@ -476,9 +332,3 @@ def test_smollm2_answers_and_takes_tools() -> None:
         tools = Answer(http, [user("Say hello.")], max_tokens=8, tools=[NOW_IN])
         assert tools.prompt > answer.prompt + 50
     started.close()
-
-
-def test_start_takes_about_a_second_at_most(tiny: ModelFile) -> None:
-    start = time.perf_counter()
-    start_child(tiny).close()
-    print(f"start and end of the tiny server: {time.perf_counter() - start:.2f} s")

@@ -66,6 +66,17 @@ def test_a_changed_writer_makes_another_file(monkeypatch: pytest.MonkeyPatch, tm
     assert resolve("tiny").path != before
 
 
+def test_a_file_enters_the_cache_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+
+    def write(path: Path, name: str) -> None:
+        path.write_bytes(b"GGUF")
+        written.append(path.stat().st_ino)
+
+    monkeypatch.setattr(tiny, "write_tiny", write)
+    assert [resolve("tiny").path.stat().st_ino] == written  # renamed, never copied
+
+
 def test_several_processes_may_write_at_once(cache: Path) -> None:
     program = "from loopkit.server.models import resolve; print(resolve('tiny').path)"
     writers = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(3)]
