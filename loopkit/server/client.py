@@ -1,0 +1,335 @@
+"""The server in the user's hand: what it is, and one question at a time.
+
+`serve` starts the embedded one, `connect` finds any other that speaks OpenAI chat completions; both give a `Server`. It sends a
+request as it was built and gives back the whole completion. Knows nothing of sessions, tools or logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from msgspec.structs import replace as replace_in
+
+from loopkit.card import Card
+from loopkit.errors import ServerError, ServerTimeout, StreamCut
+from loopkit.records import ServerFacts
+from loopkit.request import Request
+from loopkit.server import llama
+from loopkit.server.answer import Answer
+from loopkit.server.probe import Found, probe
+from loopkit.server.stream import Assembly, Completion, Delta, Progress, whole
+from loopkit.server.wire import Wire
+
+if TYPE_CHECKING:
+    from loopkit.server.embedded import Child
+
+__all__ = ["Server", "connect", "serve"]
+
+
+class Server:
+    """A server that answers chat completions; made by `serve` and `connect`.
+
+    Attributes
+    ----------
+    url : str
+        Its base, without key, password and ``/v1``.
+    engine, build, model : str or None
+        What it is, where it says so.
+    context_size : int or None
+        Tokens that one conversation may hold.
+    slot_count : int or None
+        Sequences of a llama-server, each with its own KV state.
+    embedded : bool
+        Whether it runs in a child process of this one.
+    unified : bool or None
+        Whether its slots share one KV buffer; None where that is not known.
+    wire : Wire
+        For the rooms that ask the server more, such as `loopkit.server.llama`.
+    """
+
+    def __init__(self, wire: Wire, found: Found, child: Child | None = None) -> None:
+        self.wire = wire
+        self._child = child
+        self.url = wire.url
+        self.engine, self.build, self.model = found.engine, found.build, found.model
+        self.context_size, self.slot_count = found.context_size, found.slot_count
+        self.embedded = child is not None
+        self.unified: bool | None = False if child is not None else None
+        self._free = list(range(found.slot_count or 0)) if child is not None else []  # the least recently used first
+        self._lock = threading.Lock()
+        self._prompt_tokens = self._cached_tokens = 0
+
+    def complete(self, request: Request, on_delta: Callable[[Delta], None] | None = None, *, first_call: int = 1) -> Completion:
+        """Send a request and wait for the whole answer.
+
+        Parameters
+        ----------
+        request : Request
+            Its bytes are sent as they are.
+        on_delta : callable, optional
+            Takes every delta as it comes. What it raises closes the connection and comes out here.
+        first_call : int
+            The number that the answer's first tool call has in the session; a missing call id is made from it.
+
+        Returns
+        -------
+        Completion
+            Final; what is not is an error.
+
+        Raises
+        ------
+        ServerUnreachable, ServerRefused, ContextExceeded, ServerTimeout, StreamCut
+            Nothing of the answer is left; the same bytes may be sent again.
+        """
+        began = time.monotonic()
+        with contextlib.closing(self.wire.send(request)) as answer:
+            try:
+                completion = self._read(answer, on_delta, first_call)
+            except ServerError as error:
+                raise self.wire.hidden(error) from error.__cause__
+        usage = completion.usage
+        if usage.prompt_tokens is not None and usage.cached_tokens is not None:
+            with self._lock:
+                self._prompt_tokens += usage.prompt_tokens
+                self._cached_tokens += usage.cached_tokens
+        return replace(completion, attempts=answer.attempts, elapsed_ms=(time.monotonic() - began) * 1000)
+
+    def _read(self, answer: Answer, on_delta: Callable[[Delta], None] | None, first_call: int) -> Completion:
+        if not answer.is_stream:
+            return whole(answer.body(), self.url, first_call=first_call)
+        assembly = Assembly(self.url, first_call=first_call)
+        first: float | None = None
+        events = answer.events()
+        while not assembly.done:
+            try:
+                event = next(events, None)
+            except (StreamCut, ServerTimeout):
+                if not assembly.final:
+                    raise
+                event = None  # the answer is whole; only the stream's own end did not come
+            if event is None:
+                break
+            for delta in assembly.feed(event.data, event.event):
+                if first is None and not isinstance(delta, Progress):
+                    first = time.monotonic()
+                if on_delta is not None:
+                    on_delta(delta)
+        completion = assembly.finish()
+        waited = None if first is None else (first - answer.started) * 1000
+        return replace(completion, usage=replace_in(completion.usage, ttft_ms=waited))
+
+    def default_options(self) -> dict[str, Any]:
+        """The pinned members that a request body needs on this server.
+
+        Examples
+        --------
+        >>> with serve("tiny") as server:
+        ...     list(server.default_options())
+        ['model', 'stream', 'stream_options', 'cache_prompt', 'return_progress']
+        """
+        options: dict[str, Any] = {} if self.model is None else {"model": self.model}
+        options |= {"stream": True, "stream_options": {"include_usage": True}}
+        if self.engine == "llama.cpp":
+            options |= {"cache_prompt": True, "return_progress": True}
+        return options
+
+    def facts(self) -> ServerFacts:
+        """What is logged of the server when an epoch begins."""
+        return ServerFacts(engine=self.engine, build=self.build, model=self.model, context_size=self.context_size)
+
+    def take_slot(self, slot: int | None = None) -> int | None:
+        """Take the least recently used slot that no open session holds, or a given one; None where there is none.
+
+        Only the embedded server gives slots out: with llama-server's defaults pinning costs the whole cache at every turn.
+
+        Examples
+        --------
+        >>> with serve("tiny", slots=2) as server:
+        ...     [server.take_slot(), server.take_slot(), server.take_slot()]
+        [0, 1, None]
+        """
+        with self._lock:
+            if not self._free or (slot is not None and slot not in self._free):
+                return None
+            taken = self._free[0] if slot is None else slot
+            self._free.remove(taken)
+            return taken
+
+    def release_slot(self, slot: int | None) -> None:
+        """Give a slot back; None, and one that is free, do nothing."""
+        with self._lock:
+            if self.embedded and slot is not None and slot not in self._free and 0 <= slot < (self.slot_count or 0):
+                self._free.append(slot)
+
+    def props(self) -> dict[str, Any]:
+        """A llama-server's properties; see `loopkit.server.llama`."""
+        return llama.props(self.wire)
+
+    def slots(self) -> list[llama.SlotState]:
+        """What each slot of a llama-server holds."""
+        return llama.slots(self.wire)
+
+    def metrics(self) -> dict[str, float]:
+        """A llama-server's counters by name."""
+        return llama.metrics(self.wire)
+
+    def save_slot(self, slot: int, filename: str) -> int:
+        """Write a slot into the server's slot directory; gives the number of tokens."""
+        return llama.save_slot(self.wire, slot, filename)
+
+    def restore_slot(self, slot: int, filename: str) -> int:
+        """Read a slot back; gives the number of tokens."""
+        return llama.restore_slot(self.wire, slot, filename)
+
+    def erase_slot(self, slot: int) -> int:
+        """Empty a slot; gives the number of tokens that it held."""
+        return llama.erase_slot(self.wire, slot)
+
+    @property
+    def slot_dir(self) -> Path | None:
+        """Where the embedded server saves slots; None for any other."""
+        return None if self._child is None else self._child.slot_dir
+
+    def close(self) -> None:
+        """Let go of the server; the embedded one ends. Again does nothing."""
+        self.wire.close()
+        if self._child is not None:
+            self._child.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _card(self) -> Card:
+        model = (self.model or "of unknown model").replace("\\", "/").rsplit("/", 1)[-1]
+        facts = [("engine", self.engine or "unknown")]
+        if self.context_size is not None:
+            slots = "" if self.slot_count is None else f"{self.slot_count} slots × "
+            facts.append(("context", f"{slots}{self.context_size:,} tokens"))
+        if self._prompt_tokens:
+            facts.append(("cached", f"{self._cached_tokens:,} of {self._prompt_tokens:,} prompt tokens"))
+        if self.build is not None:
+            facts.append(("build", self.build))
+        return Card(f"Server {model}" + (" (embedded)" if self.embedded else ""), facts)
+
+    def __repr__(self) -> str:
+        return self._card().text()
+
+    def _repr_html_(self) -> str:
+        return self._card().html()
+
+
+def connect(
+    url: str,
+    *,
+    api_key: str | None = None,
+    model: str | None = None,
+    connect_timeout: float = 10.0,
+    read_timeout: float = 300.0,
+) -> Server:
+    """Connect to a server that speaks OpenAI chat completions, and ask once what it is.
+
+    Parameters
+    ----------
+    url : str
+        Its base URL, with or without ``/v1``.
+    api_key : str, optional
+        Sent as a bearer token; in no repr, error or log.
+    model : str, optional
+        Needed where the server has several.
+    connect_timeout, read_timeout : float
+        Seconds until a connection stands, and that nothing may come for.
+
+    Returns
+    -------
+    Server
+
+    Raises
+    ------
+    ServerUnreachable
+        Nothing listens there. A server that refuses the questions is taken as it is.
+
+    Examples
+    --------
+    >>> connect("http://127.0.0.1:9")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.ServerUnreachable: http://127.0.0.1:9: no answer after ... Is the server running there?
+    """
+    wire = Wire(url, api_key=api_key, connect_timeout=connect_timeout, read_timeout=read_timeout)
+    try:
+        return Server(wire, probe(wire, model, connect_timeout))
+    except BaseException:
+        wire.close()
+        raise
+
+
+def serve(
+    model: str | os.PathLike[str] = "smollm2",
+    *,
+    slots: int = 2,
+    context: int = 4096,
+    template: str | None = None,
+    cache_ram_mib: int = 256,
+    slot_dir: Path | None = None,
+    **parameters: Any,
+) -> Server:
+    """Start llama.cpp's own server in a child process, reachable by this process alone.
+
+    Parameters
+    ----------
+    model : str or path
+        ``"smollm2"``, ``"tiny"`` (made on the spot: exact cache, meaningless words), or the path of a GGUF file.
+    slots : int
+        Conversations that can be held at a time, each with its own KV cache.
+    context : int
+        Tokens per slot.
+    template : str, optional
+        A chat template in place of the model's.
+    cache_ram_mib : int
+        Host memory for conversations that have lost their slot; 0 for none.
+    slot_dir : path, optional
+        Where slots are saved; by default a private directory, removed at the end.
+    **parameters
+        llama.cpp's own parameters.
+
+    Returns
+    -------
+    Server
+        Ends with `Server.close`, its ``with`` block, or this process.
+
+    Examples
+    --------
+    >>> serve("tiny")  # doctest: +ELLIPSIS
+    Server tiny (embedded): engine llama.cpp, context 2 slots × 4,096 tokens, build ...
+    """
+    from loopkit.server.embedded import start_child
+    from loopkit.server.models import resolve
+
+    file = resolve(model)
+    child = start_child(
+        file, slots=slots, context=context, template=template, cache_ram_mib=cache_ram_mib, slot_dir=slot_dir, **parameters
+    )
+
+    def gone() -> str | None:
+        return (
+            None if child.alive() else f"the embedded server's process has ended; its last words: {child.log_tail(300).strip()}"
+        )
+
+    wire = Wire(child.url, api_key=child.key, gone=gone)
+    try:
+        size = llama.props(wire)["default_generation_settings"]["n_ctx"]  # llama.cpp rounds what was asked for
+    except BaseException:
+        wire.close()
+        child.close()
+        raise
+    return Server(wire, Found("llama.cpp", child.build, file.name, size, slots), child)

@@ -1,0 +1,260 @@
+"""HTTP to one server: its address and key, time-outs, retries, and every fault as an error of loopkit's.
+
+The body goes out byte for byte as it was built. Retried are a refused connection and the statuses 429, 502, 503 and 504: all of
+them come before the first byte of an answer. Nothing else is, and nothing in the middle of an answer. A connection serves one
+request, so none can have died while a tool ran. The key and a password are in no message. Knows nothing of chat completions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import ipaddress
+import itertools
+import re
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import httpx
+
+from loopkit.errors import (
+    ContextExceeded,
+    InvalidConfig,
+    LoopkitError,
+    ServerError,
+    ServerTimeout,
+    ServerUnreachable,
+    StreamCut,
+    describe,
+)
+from loopkit.request import Request
+from loopkit.server.answer import ERROR_BYTES, FAULTS, Answer
+from loopkit.server.refusal import refusal
+
+__all__ = ["Address", "Wire"]
+
+ATTEMPTS = 4
+FIRST_WAIT = 0.5  # seconds; doubled at each attempt
+LONGEST_WAIT = 60.0  # seconds, whatever Retry-After says
+RETRIED = frozenset({429, 502, 503, 504})
+_VERSION = re.compile(r"v\d+\w*")
+
+
+class Address(NamedTuple):
+    """Where a server is, without user and password.
+
+    Examples
+    --------
+    >>> address = Address.of("http://ann:secret@host:8080/v1/")
+    >>> address.root, address.api, address.local
+    ('http://host:8080', 'http://host:8080/v1', False)
+    >>> Address.of("https://host/api").api
+    'https://host/api/v1'
+    >>> Address.of("host:8080")
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.InvalidConfig: url: it is no http:// or https:// address. Write it like http://host:8080
+    """
+
+    root: str
+    "Without a final slash and ``/v1``."
+    api: str
+    "What ``/chat/completions`` follows."
+    local: bool
+    "On this machine: no proxy is asked."
+    login: tuple[str, str] | None
+    "User and password, where the URL held them."
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        try:
+            parsed = httpx.URL(url)
+        except (httpx.InvalidURL, TypeError):
+            parsed = httpx.URL("")
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise InvalidConfig("url", "it is no http:// or https:// address", "Write it like http://host:8080")
+        if parsed.query or parsed.fragment:
+            raise InvalidConfig("url", "a base URL has no query", "Pass a key as api_key=")
+        path = parsed.path.rstrip("/").removesuffix("/chat/completions")
+        before, _, last = path.rpartition("/")
+        versioned = _VERSION.fullmatch(last) is not None
+        origin = f"{parsed.scheme}://{parsed.netloc.decode('ascii')}"
+        login = (parsed.username, parsed.password) if parsed.userinfo else None
+        return cls(
+            origin + (before if versioned else path), origin + path + ("" if versioned else "/v1"), _local(parsed.host), login
+        )
+
+
+def _local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Wire:
+    """Sends requests to one server.
+
+    Parameters
+    ----------
+    url : str
+        Base URL, with or without ``/v1``.
+    api_key : str or None
+        Sent as a bearer token.
+    connect_timeout, read_timeout : float
+        Seconds until a connection stands, and that nothing may come for.
+    gone : callable
+        Why the server's process is no more, None while it lives or is not ours.
+    sleep : callable
+        Waits between attempts.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        connect_timeout: float = 10.0,
+        read_timeout: float = 300.0,
+        gone: Callable[[], str | None] = lambda: None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.address = Address.of(url)
+        self.url = self.address.root
+        self._connect_timeout, self._read_timeout = connect_timeout, read_timeout
+        self._gone, self._sleep = gone, sleep
+        login = self.address.login
+        self._secrets = [secret for secret in (api_key, login and login[1]) if secret and len(secret) > 3]
+        headers = {"Accept": "text/event-stream, application/json", "Accept-Encoding": "identity"}
+        if api_key is not None:
+            if not api_key.isascii() or not api_key.isprintable() or not api_key.strip():
+                raise InvalidConfig("api_key", "it is empty, or holds a line break or a character outside ASCII")
+            headers["Authorization"] = f"Bearer {api_key}"
+        self._client = httpx.Client(
+            headers=headers,
+            auth=httpx.BasicAuth(*login) if login and api_key is None else None,
+            timeout=httpx.Timeout(read_timeout, connect=connect_timeout),
+            limits=httpx.Limits(max_keepalive_connections=0),
+            trust_env=not self.address.local,
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def hide(self, text: str) -> str:
+        """The text without key and password."""
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        return text
+
+    def hidden(self, error: ServerError) -> ServerError:
+        """The error without key and password: a server may repeat them."""
+        args = [self.hide(fact) if isinstance(fact, str) else fact for fact in error.args]
+        return error if args == list(error.args) else type(error)(*args)
+
+    def ask(self, url: str, body: bytes | None = None, *, timeout: float | None = None) -> bytes:
+        """Put a small question, once: GET, or POST where there is a body.
+
+        Raises
+        ------
+        ServerError
+            Unreachable, refused, too slow.
+        """
+        self._check_open()
+        began = time.monotonic()
+        try:
+            response = self._client.request(
+                "GET" if body is None else "POST",
+                url,
+                content=body,
+                headers={} if body is None else {"Content-Type": "application/json"},
+                timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else timeout,
+            )
+        except FAULTS as error:
+            raise self.mapped(error, time.monotonic() - began) from error
+        if not response.is_success:
+            raise self.hidden(refusal(self.url, response.status_code, response.content[:ERROR_BYTES]))
+        return response.content
+
+    def send(self, request: Request) -> Answer:
+        """Post a chat completion; comes back when an answer begins.
+
+        Raises
+        ------
+        ServerError
+            Unreachable, refused, too slow, or the context exceeded.
+        """
+        self._check_open()
+        began = time.monotonic()
+        for attempt in itertools.count(1):
+            started = time.monotonic()
+            try:
+                response = self._client.send(
+                    self._client.build_request(
+                        "POST",
+                        f"{self.address.api}/chat/completions",
+                        content=request.pieces(),
+                        headers={"Content-Type": "application/json", "Content-Length": str(request.size)},
+                    ),
+                    stream=True,
+                )
+                if response.is_success:
+                    return Answer(self, response, attempt, started)
+                fault, wait = self._refused(response, attempt), _retry_after(response)
+            except FAULTS as error:
+                if not _connection_refused(error) or attempt == ATTEMPTS or self._gone():
+                    raise self.mapped(error, time.monotonic() - began, attempt) from error
+                wait = None
+            else:
+                if response.status_code not in RETRIED or attempt == ATTEMPTS or isinstance(fault, ContextExceeded):
+                    raise fault
+            self._sleep(min(FIRST_WAIT * 2 ** (attempt - 1) if wait is None else wait, LONGEST_WAIT))
+        raise AssertionError("the last attempt raises")
+
+    def _refused(self, response: httpx.Response, attempt: int) -> ServerError:
+        body = b""
+        with contextlib.closing(response), contextlib.suppress(httpx.TransportError):  # the status is what counts
+            for data in response.iter_bytes():
+                body += data
+                if len(body) >= ERROR_BYTES:
+                    break
+        then = ""
+        if response.is_redirect:
+            body = body or f"it answers from {response.headers.get('location', 'elsewhere')}".encode()
+            then = "Use that address"
+        return self.hidden(refusal(self.url, response.status_code, body[:ERROR_BYTES], attempts=attempt, then=then))
+
+    def _check_open(self) -> None:
+        if self._client.is_closed:
+            raise ServerUnreachable(self.url, "this Server was closed here; serve or connect again", 0.0)
+
+    def mapped(self, error: Exception, seconds: float, attempts: int = 1, received: int | None = None) -> LoopkitError:
+        """One of loopkit's errors for one of httpx's; `received` where an answer had begun."""
+        why = self.hide(self._gone() or describe(error))
+        if isinstance(error, (httpx.ConnectTimeout, httpx.PoolTimeout)):
+            return ServerTimeout(self.url, "no connection", self._connect_timeout, "connect_timeout")
+        if isinstance(error, httpx.TimeoutException):
+            return ServerTimeout(self.url, "nothing came", self._read_timeout, "read_timeout")
+        if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol)):
+            return InvalidConfig("url", why)
+        if received is not None:
+            return StreamCut(self.url, why, received)
+        return ServerUnreachable(self.url, why, seconds, attempts)
+
+
+def _connection_refused(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ConnectionRefusedError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """Seconds that the server asks to wait, None where it does not say."""
+    value = response.headers.get("retry-after", "").strip()
+    if value.isdecimal():
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None
