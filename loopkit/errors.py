@@ -19,6 +19,7 @@ comes about: rooms raise, this room words. All errors can be pickled, so that th
         │   ├── SessionIOError
         │   ├── SessionClosed   closed, or a failed write has made it unusable
         │   ├── EncodeError     a value that JSON or the record cannot hold
+        │   │   └── OutOfOrder  a record that cannot stand where it was to be written
         │   ├── TornLog
         │   └── BaselineError
         │       └── BaselineMismatch
@@ -50,6 +51,7 @@ __all__ = [
     "LoopBusy",
     "LoopkitError",
     "ModelUnavailable",
+    "OutOfOrder",
     "ProgrammingError",
     "ServerError",
     "ServerNotStarted",
@@ -208,6 +210,13 @@ class EncodeError(SessionError):
 
     def __str__(self) -> str:
         return f"{self.member} cannot be encoded: {self.why}. Nothing was written"
+
+
+class OutOfOrder(EncodeError):
+    """A record that cannot stand where it was to be written; nothing was written."""
+
+    def __str__(self) -> str:
+        return f"{self.why}. Nothing was written"
 
 
 class TornLog(SessionError):

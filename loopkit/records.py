@@ -55,8 +55,11 @@ Time = Annotated[str, Meta(min_length=27, max_length=27)]
 TIME = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}\.[0-9]{6}Z")
 
 
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A record or a part of one: strict. The type checker wants frozen and kw_only said again of each."""
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """A record or a part of one: strict, and out of the garbage collector's sight, for what JSON holds has no cycles.
+
+    The type checker wants frozen and kw_only said again of each.
+    """
 
 
 class Usage(_Part, frozen=True, kw_only=True):
@@ -184,9 +187,12 @@ class Assistant(_Record, frozen=True, kw_only=True, tag="assistant"):
         ValueError
             When ``tool_calls`` does not hold an array of calls.
         """
-        if self.tool_calls is UNSET or bytes(self.tool_calls) == b"null":
+        if self.tool_calls is UNSET:
             return ()
-        return decode(bytes(self.tool_calls), tuple[ToolCall, ...])
+        try:
+            return _calls_decoder.decode(self.tool_calls) or ()
+        except RecursionError:
+            raise ValueError("nested too deep") from None
 
 
 class ToolResult(_Record, frozen=True, kw_only=True, tag="tool_result"):
@@ -332,6 +338,7 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _line_decoder = msgspec.json.Decoder(LogRecord)
+_calls_decoder = msgspec.json.Decoder(tuple[ToolCall, ...] | None)
 _replay_decoder = msgspec.json.Decoder(ReplayRecord)
 
 

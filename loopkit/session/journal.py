@@ -1,16 +1,15 @@
-r"""The log on disk, read: lines, their chained CRC-32, and the checks that make of them records in order.
+r"""The log on disk, line by line: where a line ends, and the CRC-32 that chains it to the line before.
 
 A line is a record's JSON, its last member ``"crc"``: the CRC-32 of the line's bytes before the comma that stands before it,
 continued from the line before. So a changed byte, and a line lost, doubled or moved, is seen and named. Nothing here writes, and
 nothing is ever passed over: the first fault is a :class:`~loopkit.errors.TornLog` with file, line and byte offset.
-Knows nothing of baselines, locks or requests.
+Knows nothing of what the lines say.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from binascii import hexlify
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,10 +17,10 @@ from typing import NamedTuple
 from loopkit.encoding import crc32, decode
 from loopkit.errors import SessionIOError, TornLog, describe
 
-__all__ = ["Block", "Fault", "checked_blocks", "close_line"]
+__all__ = ["Block", "Fault", "checked_blocks", "close_line", "torn"]
 
-BLOCK = 1 << 18
-"""Bytes read at once: what a block's lines, bodies and records take fits a processor's cache, and memory stays flat."""
+BLOCK = 1 << 16
+"""Bytes read at once: small enough that the allocator takes and gives them without the system, so memory stays flat."""
 
 _TAIL = b',"crc":"00000000"}'
 _TAIL_FORM = re.compile(rb',"crc":"([0-9a-f]{8})"\}\Z')
@@ -36,6 +35,8 @@ class Block(NamedTuple):
     "Its byte offset in the file."
     bodies: list[bytes]
     'Each line as far as the comma before ``"crc"``: a record\'s JSON without its closing brace.'
+    crc: int
+    "Value of the last of them."
 
     def offset_of(self, index: int) -> int:
         """Byte offset of the line of ``bodies[index]``."""
@@ -113,36 +114,32 @@ def checked_blocks(
         When the file cannot be read.
     """
     line, offset, chain, whole = 1, 0, _Chain(0), True
-    unfinished: list[bytes] = []
+    unfinished = b""
     try:
-        with path.open("rb", buffering=0) as file:
-            while chunk := file.read(size):
-                head, newline, rest = chunk.rpartition(b"\n")
-                if not newline:
-                    unfinished.append(chunk)
-                    continue
-                lines = b"".join([*unfinished, head]).split(b"\n")
-                unfinished = [rest] if rest else []
-                bodies = [text[:-18] for text in lines]
+        with path.open("rb", buffering=BLOCK) as file:
+            while not unfinished and (lines := file.readlines(size)):
+                if not lines[-1].endswith(b"\n"):
+                    unfinished = lines.pop()
+                bodies = [text[:-19] for text in lines]
                 crc = chain.crc
                 crcs = [crc := crc32(body, crc) for body in bodies]
                 sound = len(lines)
                 found: list[Fault] = []
-                if b"".join([text[-18:] for text in lines]) == _tails(crcs):
+                if b"".join([text[-19:] for text in lines]) == _tails(crcs):
                     chain = _Chain(crc)
                 else:
-                    sound = next(index for index, text in enumerate(lines) if text[-18:] != _tails(crcs[index : index + 1]))
-                    found, chain = _line_by_line(str(path), lines, line, offset, chain)
+                    sound = next(index for index, text in enumerate(lines) if text[-19:] != _tails(crcs[index : index + 1]))
+                    found, chain = _line_by_line(str(path), [text[:-1] for text in lines], line, offset, chain)
                 if whole and sound:
-                    yield Block(line, offset, bodies[:sound])
+                    yield Block(line, offset, bodies[:sound], crcs[sound - 1])
                 whole = whole and not found
                 _report(found, session_dir, faults)
                 line += len(lines)
-                offset += sum(map(len, lines)) + len(lines)
+                offset += sum(map(len, lines))
     except OSError as error:
         raise SessionIOError(str(path), "read", describe(error)) from error
     if unfinished:
-        why, at = _why(b"".join(unfinished), line)
+        why, at = _why(unfinished, line)
         why = "the last line does not end in a line feed" + (f": {why}" if why else ", though it is whole")
         _report([Fault(str(path), line, offset + at, why)], session_dir, faults)
 
@@ -155,12 +152,11 @@ class _Chain(NamedTuple):
 
 
 def _tails(crcs: list[int]) -> bytes:
-    """The ends of the lines that have these values, joined; column by column, for that is ten times as fast as line by line."""
-    digits = hexlify(struct.pack(f">{len(crcs)}I", *crcs))
-    tails = bytearray(_TAIL * len(crcs))
-    for column in range(8):
-        tails[8 + column :: 18] = digits[column::8]
-    return bytes(tails)
+    """The ends of the lines that have these values, joined; all at once, for that is ten times as fast as line by line."""
+    if not crcs:
+        return b""
+    digits = struct.pack(f">{len(crcs)}I", *crcs).hex(",", 4)
+    return b',"crc":"%b"}\n' % digits.replace(",", '"}\n,"crc":"').encode()
 
 
 def _line_by_line(path: str, lines: list[bytes], line: int, offset: int, chain: _Chain) -> tuple[list[Fault], _Chain]:

@@ -1,0 +1,265 @@
+"""Which record may follow which: one pure machine, asked by whoever reads a log and whoever writes one.
+
+``session_start carried* ((user? assistant usage cache_loss?) tool_result*)* epoch_end?``, and what the records say of each other:
+the session's name, the epoch's number, requests counted from 1, results for calls that are open, call numbers that rise through
+the whole session. So nothing that ``open`` would refuse can be written. Knows nothing of bytes, files or baselines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import Any, assert_never
+
+from msgspec import UNSET
+
+from loopkit.records import (
+    Assistant,
+    CacheLoss,
+    EpochEnd,
+    LogRecord,
+    SessionStart,
+    ToolCall,
+    ToolResult,
+    UsageRecord,
+    User,
+    check_raw,
+)
+from loopkit.request import RESERVED
+
+__all__ = ["Order", "group_ends"]
+
+
+# What the last record was; from SOUND on a log may end.
+_NOTHING, _CARRIED, _USER, _ASSISTANT, _SOUND, _USAGE, _END = range(7)
+
+_EXPECTED = {
+    _NOTHING: "session_start comes first",
+    _USER: "an assistant record comes next, to answer the user",
+    _ASSISTANT: "a usage record comes next, for the request that the assistant answered",
+    _END: "the epoch has ended, and nothing follows epoch_end",
+}
+
+
+class Order:
+    """The order of one epoch's records, taken one by one.
+
+    Parameters
+    ----------
+    session : str
+        What ``session_start`` must name.
+    epoch : int
+        Its number.
+    highest_call : int
+        The highest call number of the epochs before.
+
+    Examples
+    --------
+    >>> order = Order("lima", 0)
+    >>> order.add(User(time="2026-11-30T07:31:05.000000Z", content="Hi."))
+    'a user record cannot stand here: session_start comes first'
+    """
+
+    __slots__ = ("_at", "_carried", "_open", "epoch", "highest_call", "requests", "session")
+
+    def __init__(self, session: str, epoch: int, highest_call: int = 0) -> None:
+        self.session, self.epoch, self.highest_call = session, epoch, highest_call
+        self.requests = 0
+        self._at = _NOTHING
+        self._carried = 0
+        self._open: dict[str, ToolCall] = {}
+
+    def copy(self) -> Order:
+        """A machine in the same state."""
+        other = copy(self)
+        other._open = dict(self._open)
+        return other
+
+    @property
+    def pending(self) -> tuple[ToolCall, ...]:
+        """Calls of the last assistant message that have no result yet, in its order."""
+        return tuple(self._open.values())
+
+    @property
+    def ended(self) -> bool:
+        """Whether ``epoch_end`` stands."""
+        return self._at == _END
+
+    @property
+    def sound(self) -> bool:
+        """Whether a log may end here."""
+        return self._at >= _SOUND
+
+    def unfinished(self) -> str:
+        """Say what is missing, where a log may not end here."""
+        if self._at == _CARRIED:
+            return f"{self._carried} of the records that session_start says are carried over are missing"
+        return "" if self.sound else f"the log ends in an unfinished group: {_EXPECTED[self._at]}"
+
+    def take(self, records: Sequence[LogRecord]) -> tuple[int, str]:
+        """Take the next records.
+
+        Returns
+        -------
+        tuple of (int, str)
+            How many can stand, and why the next cannot; ``""`` when all can.
+        """
+        at, taken = self._at, 0
+        record: Any
+        for kind, record in zip(map(type, records), records):
+            # Three steps are most of a log. They are written out here, for speed; add takes them in the same way.
+            if kind is UsageRecord and at == _ASSISTANT and record.request == self.requests + 1 and record.reported is UNSET:
+                self.requests += 1
+                at = _USAGE
+            elif kind is Assistant and at == _USER and record.tool_calls is UNSET and record.extra is UNSET:
+                at = _ASSISTANT
+            elif kind is User and _SOUND <= at < _END and not self._open:
+                at = _USER
+            else:
+                self._at = at
+                if why := self._tool_result(record) if kind is ToolResult else self.add(record):
+                    return taken, why
+                at = self._at
+            taken += 1
+        self._at = at
+        return taken, ""
+
+    def add(self, record: LogRecord) -> str:
+        """Take the next record.
+
+        Returns
+        -------
+        str
+            Why it cannot stand here, and what can; ``""`` when it can. After a refusal the machine is not to be used on.
+        """
+        if isinstance(record, UsageRecord):
+            if self._at != _ASSISTANT:
+                return self._refuse("usage")
+            self.requests += 1
+            if record.request != self.requests:
+                return f"usage.request is {record.request}, and {self.requests} comes next"
+            return self._raw_fault(record) or self._move(_USAGE)
+        if isinstance(record, Assistant):
+            return self._assistant(record)
+        if isinstance(record, User):
+            if self._open or self._at not in (_CARRIED, _SOUND, _USAGE):
+                return self._refuse("user")
+            return self._one_carried() if self._at == _CARRIED else self._move(_USER)
+        if isinstance(record, ToolResult):
+            return self._tool_result(record)
+        if isinstance(record, CacheLoss):
+            if self._at != _USAGE:
+                return self._refuse("cache_loss", "it follows the usage record of its request")
+            if record.request != self.requests:
+                return f"cache_loss.request is {record.request}, but the usage record before it counts request {self.requests}"
+            return self._move(_SOUND)
+        if isinstance(record, SessionStart):
+            return self._start(record)
+        if isinstance(record, EpochEnd):
+            return self._move(_END) if self._at in (_SOUND, _USAGE) else self._refuse("epoch_end")
+        assert_never(record)
+
+    def _move(self, at: int) -> str:
+        self._at = at
+        return ""
+
+    @staticmethod
+    def _raw_fault(record: LogRecord) -> str:
+        try:
+            check_raw(record)
+        except ValueError as error:
+            return f"not a record: {error}"
+        return ""
+
+    def _refuse(self, kind: str, expected: str = "") -> str:
+        expected = expected or _EXPECTED.get(self._at, "")
+        if not expected and self._open:
+            expected = f"a tool_result comes next, for {_ids(self._open)}"
+        elif not expected and self._at == _CARRIED:
+            expected = f"{self._carried} carried records (user, assistant or tool_result) come next"
+        elif not expected:
+            expected = "a user or an assistant record, or epoch_end, comes next"
+        return f"{'an' if kind[0] in 'ae' else 'a'} {kind} record cannot stand here: {expected}"
+
+    def _start(self, record: SessionStart) -> str:
+        if self._at != _NOTHING:
+            return self._refuse("session_start", "it is the first record of a log, and only the first")
+        if record.session != self.session:
+            return f"session_start.session is {record.session!a}, but the session is {self.session!a}"
+        if record.epoch != self.epoch:
+            return f"session_start.epoch is {record.epoch}, but the epoch is {self.epoch}"
+        for name in RESERVED:
+            if name in record.options:
+                return f"session_start.options holds {name}, which loopkit writes itself"
+        if record.carried is not UNSET:
+            if record.carried.from_epoch >= self.epoch:
+                return f"session_start.carried.from_epoch is {record.carried.from_epoch}, in epoch {self.epoch}"
+            self._carried = record.carried.records
+        return self._move(_CARRIED if self._carried else _SOUND)
+
+    def _one_carried(self) -> str:
+        self._carried -= 1
+        if self._carried == 0:
+            if self._open:
+                return f"the carried records end with calls that have no result: {_ids(self._open)}"
+            self._at = _SOUND
+        return ""
+
+    def _assistant(self, record: Assistant) -> str:
+        if self._open or self._at not in (_CARRIED, _USER, _SOUND, _USAGE):
+            return self._refuse("assistant")
+        if record.extra is not UNSET and (why := self._raw_fault(record)):
+            return why
+        if record.tool_calls is not UNSET:
+            try:
+                calls = record.calls()
+            except ValueError as error:
+                return f"assistant.tool_calls does not hold calls: {error}"
+            self._open = {call.id: call for call in calls}
+            if len(self._open) != len(calls):
+                return "assistant.tool_calls has one id twice"
+        return self._one_carried() if self._at == _CARRIED else self._move(_ASSISTANT)
+
+    def _tool_result(self, record: ToolResult) -> str:
+        if self._at not in (_CARRIED, _SOUND, _USAGE):
+            return self._refuse("tool_result")
+        if record.tool_call_id not in self._open:
+            known = f"open: {_ids(self._open)}" if self._open else "no call is open"
+            return f"tool_result.tool_call_id is {record.tool_call_id!a}, no open call of the last assistant message ({known})"
+        del self._open[record.tool_call_id]
+        if self._at == _CARRIED:
+            return self._one_carried()
+        if record.call <= self.highest_call:
+            return f"tool_result.call is {record.call}, but call {self.highest_call} stands before it"
+        self.highest_call = record.call
+        return self._move(_SOUND)
+
+
+def _ids(calls: Iterable[str]) -> str:
+    names = [ascii(name) for name in calls]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def group_ends(records: Sequence[LogRecord]) -> list[int]:
+    """Where an epoch can be parted.
+
+    Parameters
+    ----------
+    records : sequence of LogRecord
+        Whole and in order.
+
+    Returns
+    -------
+    list of int
+        How many records stand before the first group (``session_start`` and what is carried), then how many up to the end of each
+        group, its tool results included.
+    """
+    start = records[0]
+    assert isinstance(start, SessionStart)
+    ends = [1 + (start.carried.records if start.carried is not UNSET else 0)]
+    for index in range(ends[0], len(records)):
+        if isinstance(records[index], UsageRecord):
+            ends.append(index + 1)
+        elif isinstance(records[index], (CacheLoss, ToolResult)):
+            ends[-1] = index + 1
+    return ends

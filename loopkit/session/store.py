@@ -1,0 +1,249 @@
+"""What a session's directory holds: for each epoch a baseline and a log, and no other file.
+
+Names, the reading and the making of whole epochs. Knows nothing of locks, of appending, or of what a session is used for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import structs
+
+from loopkit.baseline import Baseline
+from loopkit.encoding import encode, sha256
+from loopkit.errors import BaselineError, BaselineMismatch, OutOfOrder, SessionIOError, SessionNotFound, TornLog, describe
+from loopkit.ids import SessionId, Timestamp
+from loopkit.records import Forked, LogRecord, SessionStart, decode_record, encode_record
+from loopkit.session.disk import create_file, make_directory, remove, sync_directory
+from loopkit.session.journal import close_line
+from loopkit.session.order import Order
+from loopkit.session.scan import End, read_log
+
+__all__ = ["Encoded", "Epoch", "baseline_path", "encode_records", "load_baseline", "log_path", "read_epochs", "write_session"]
+
+_LOG_NAME = re.compile(r"(0|[1-9][0-9]*)\.jsonl", re.ASCII)
+
+
+class Epoch(NamedTuple):
+    """A stretch of a session with one baseline."""
+
+    baseline: Baseline
+    records: Sequence[LogRecord]
+
+    @property
+    def start(self) -> SessionStart:
+        """Its first record, which holds what is pinned."""
+        start = self.records[0]
+        assert isinstance(start, SessionStart)
+        return start
+
+
+def log_path(directory: Path, epoch: int) -> Path:
+    """The log of an epoch."""
+    return directory / f"{epoch}.jsonl"
+
+
+def baseline_path(directory: Path, epoch: int) -> Path:
+    """The baseline of an epoch."""
+    return directory / f"{epoch}.baseline.json"
+
+
+def count_epochs(directory: Path) -> int:
+    """How many epochs have a log.
+
+    Raises
+    ------
+    SessionNotFound
+        When there is no ``0.jsonl``; names it.
+    TornLog
+        When one is missing before another.
+    """
+    try:
+        names = [path.name for path in directory.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        raise SessionNotFound(str(log_path(directory, 0))) from None
+    except OSError as error:
+        raise SessionIOError(str(directory), "list", describe(error)) from error
+    numbers = sorted(int(match[1]) for name in names if (match := _LOG_NAME.fullmatch(name)))
+    for number, found in enumerate(numbers):
+        if number != found:
+            if number == 0:
+                break
+            missing = str(log_path(directory, number))
+            raise TornLog(missing, 1, 0, f"it is missing, though {found}.jsonl stands there", str(directory))
+    if not numbers or numbers[0] != 0:
+        raise SessionNotFound(str(log_path(directory, 0)))
+    return len(numbers)
+
+
+def load_baseline(directory: Path, start: SessionStart) -> Baseline:
+    """Read the baseline that an epoch was written under.
+
+    Raises
+    ------
+    BaselineError
+        When the file cannot be read or decoded.
+    BaselineMismatch
+        When it is not the one whose hash ``session_start`` holds.
+    """
+    path = baseline_path(directory, start.epoch)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BaselineError(str(path), f"cannot be read: {describe(error)}") from error
+    found = sha256(data)
+    if found != start.baseline_sha256:
+        raise BaselineMismatch(str(path), start.baseline_sha256, found)
+    return Baseline.from_json(data, str(path))
+
+
+class Tail(NamedTuple):
+    """Where a session stands: what memory and disk agree on."""
+
+    order: Order
+    end: End
+
+
+def read_epochs(directory: Path, session: str, epochs: list[Epoch]) -> Tail:
+    """Read and check every epoch.
+
+    Parameters
+    ----------
+    directory : Path
+        The session's.
+    session : str
+        Its id.
+    epochs : list of Epoch
+        Filled.
+
+    Raises
+    ------
+    SessionError
+        Of the kind that says what is wrong; names the file, and in a log the line.
+    """
+    count, highest = count_epochs(directory), 0
+    for number in range(count):
+        path, records = log_path(directory, number), list[LogRecord]()
+        order = Order(session, number, highest)
+        end = read_log(path, order, records, session_dir=directory)
+        if not order.ended and number + 1 < count:
+            raise TornLog(str(path), end.line, end.size, not_ended(number), str(directory))
+        start = records[0]
+        assert isinstance(start, SessionStart)
+        epochs.append(Epoch(load_baseline(directory, start), records))
+        highest = order.highest_call
+    return Tail(order, end)
+
+
+def not_ended(number: int) -> str:
+    """Say that an epoch has no end though another follows."""
+    return f"the epoch has not ended, and yet {number + 1}.jsonl stands there"
+
+
+class Encoded(NamedTuple):
+    """Records made into lines."""
+
+    data: bytes
+    records: list[LogRecord]
+    "As they read back."
+    tail: Tail
+
+
+def encode_records(records: Sequence[LogRecord], after: Tail) -> Encoded:
+    """Make records into lines, and check that they can stand where they are to be written.
+
+    Parameters
+    ----------
+    records : sequence of LogRecord
+        What is to be written at once.
+    after : Tail
+        Where the log ends; not changed.
+
+    Raises
+    ------
+    EncodeError
+        When a member cannot be encoded; names it.
+    OutOfOrder
+        When a record cannot stand there, or the log would end in an unfinished group.
+    """
+    order, crc = after.order.copy(), after.end.crc
+    lines: list[bytes] = []
+    kept: list[LogRecord] = []
+    for record in records:
+        again = decode_record(encode_record(record))
+        kind = str(again.__struct_config__.tag)
+        why = order.add(again)
+        if why:
+            raise OutOfOrder(kind, why)
+        line, crc = close_line(encode(again, kind)[:-1], crc)
+        lines.append(line)
+        kept.append(again)
+    if kept and not order.sound:
+        raise OutOfOrder(str(kept[-1].__struct_config__.tag), f"{order.unfinished()}; write the whole group with one extend")
+    data = b"".join(lines)
+    return Encoded(data, kept, Tail(order, End(crc, after.end.size + len(data), after.end.line + len(kept))))
+
+
+def write_epoch(directory: Path, baseline: Baseline, encoded: Encoded) -> None:
+    """Make the two files of an epoch; where that fails, neither is left."""
+    paths = baseline_path(directory, encoded.tail.order.epoch), log_path(directory, encoded.tail.order.epoch)
+    made: list[Path] = []
+    try:
+        for path, data in zip(paths, (baseline.to_json(), encoded.data)):
+            create_file(path, data)
+            made.append(path)
+            sync_directory(directory)
+    except BaseException:
+        for path in reversed(made):
+            remove(path)
+        raise
+
+
+def write_session(directory: Path, epochs: Sequence[Epoch]) -> None:
+    """Make a new session of whole epochs; where that fails, none is left.
+
+    The first epoch is written last: without ``0.jsonl`` there is no session, so that a crash leaves none or a whole one, or one
+    with a torn ``0.jsonl``.
+
+    Raises
+    ------
+    SessionExists
+        When the directory exists.
+    SessionIOError
+        When the system refuses.
+    EncodeError
+        When a record cannot be encoded or is out of order; nothing was written.
+    """
+    encoded: list[Encoded] = []
+    highest = 0
+    for number, epoch in enumerate(epochs):
+        encoded.append(encode_records(epoch.records, Tail(Order(epoch.start.session, number, highest), End(0, 0, 0))))
+        highest = encoded[-1].tail.order.highest_call
+        epoch.baseline.to_json()
+    make_directory(directory)
+    try:
+        for epoch, lines in reversed(list(zip(epochs, encoded))):
+            write_epoch(directory, epoch.baseline, lines)
+    except BaseException:
+        for number in range(len(epochs)):
+            remove(log_path(directory, number))
+            remove(baseline_path(directory, number))
+        remove(directory)
+        raise
+
+
+def copied(epochs: Sequence[Epoch], source: str, to: SessionId) -> list[Epoch]:
+    """The same epochs as another session's, each ``session_start`` with the new name and where it was taken from."""
+    made = []
+    for number, epoch in enumerate(epochs):
+        start = structs.replace(
+            epoch.start,
+            time=Timestamp.now(),
+            session=to,
+            forked=Forked(session=source, epoch=number, line=len(epoch.records)),
+        )
+        made.append(Epoch(epoch.baseline, [start, *epoch.records[1:]]))
+    return made
