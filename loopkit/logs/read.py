@@ -1,0 +1,340 @@
+"""One log file, read once, into what the frames need of it.
+
+The journal checks every line's end and ``crc``; its kind, and the order of the kinds, are checked here. JSON is decoded of the
+lines whose numbers are used, never of messages: a line in its one form has kind and time at fixed places. Knows nothing of homes,
+of dataframes, or of what was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import compress, count, islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Annotated, Generic, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+
+from loopkit.errors import TornLog
+from loopkit.logs.columns import Columns, Part, counts, joined, loss_columns, request_columns, times
+from loopkit.records import CacheLoss, EpochEnd, ReplayRecord, SessionStart, UsageRecord
+from loopkit.session.journal import Block, checked_blocks
+
+__all__ = ["is_locked", "read_epoch", "read_replay"]
+
+if sys.platform != "win32":
+    import fcntl
+
+T = TypeVar("T")
+T2 = TypeVar("T2")
+
+START, USER, ASSISTANT, RESULT, USAGE, LOSS, END = b"suatgle"
+KINDS = dict(
+    zip(("session_start", "user", "assistant", "tool_result", "usage", "cache_loss", "epoch_end"), b"suatgle", strict=True)
+)
+HEAD = itemgetter(slice(len('{"kind":"user","time":"')))
+"So many bytes of a line tell its kind for certain, and are the same in every line of the kind."
+CODES = {HEAD(f'{{"kind":"{kind}","time":"'.encode()): code for kind, code in KINDS.items()}
+TURN_ENDS = re.compile(b"[ue]")
+CARRIED = re.compile(b"[uat]*")
+GROUPS = re.compile(b"(?:u?agl?t*+)*+")
+UNFINISHED = (b"u", b"ua", b"a")
+
+MANY = 1024
+"So many requests are decoded at once: fewer cost more each, more would want memory."
+
+
+class _Usage(UsageRecord, frozen=True, kw_only=True, tag="usage"):
+    """A usage record, of its hash the length checked: the pattern costs as much as all the rest, and ``verify`` does more."""
+
+    request_sha256: Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
+
+
+_usage = msgspec.json.Decoder(_Usage)
+_fact = msgspec.json.Decoder(SessionStart | CacheLoss | EpochEnd)
+_replay = msgspec.json.Decoder(ReplayRecord)
+
+
+class _Lines(Generic[T]):
+    """Lines of some kinds that wait to be decoded."""
+
+    def __init__(self, decoder: msgspec.json.Decoder[T], kinds: bytes) -> None:
+        self._decoder = decoder
+        self._chosen = bytes(code in kinds for code in range(256))
+        self._decoded = 0
+        self.waiting: list[bytes] = []
+
+    def of(self, lines: Iterable[T2], kinds: bytes | bytearray) -> Iterator[T2]:
+        """Those of ``lines`` that are of these kinds."""
+        return compress(lines, kinds.translate(self._chosen))
+
+    def decode(self, path: Path, kinds: bytes | bytearray) -> list[T]:
+        """Decode them; ``kinds`` are those of all lines so far, to name the one that cannot be."""
+        if not self.waiting:
+            return []
+        try:
+            decoded = list(self._decoder.decode_lines(b"}\n".join(self.waiting) + b"}"))
+        except (ValueError, RecursionError):
+            at, why = next(filter(None, map(self._fault, count(), self.waiting)))
+            raise _torn(path, next(islice(self.of(count(), kinds), self._decoded + at, None)), why) from None
+        self._decoded += len(decoded)
+        self.waiting = []
+        return decoded
+
+    def _fault(self, at: int, body: bytes) -> tuple[int, str] | None:
+        try:
+            self._decoder.decode(body + b"}")
+        except ValueError as error:
+            return at, str(error)
+        except RecursionError:
+            return at, "nested too deep"
+        return None
+
+
+class _Pass:
+    """What one pass over a session's log has seen."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.kinds = bytearray()
+        self.start: SessionStart | None = None
+        self.end: EpochEnd | None = None
+        self.usage: list[Columns] = []
+        self.losses: list[CacheLoss] = []
+        self.asked: list[bytes] = []
+        "Time of each user record."
+        self.before: list[bytes] = []
+        "Time of the record before each user record, and before the epoch's end."
+        self.last: list[bytes] = []
+        "Times of the last three records."
+        self._requests = _Lines(_usage, b"g")
+        self._facts = _Lines(_fact, b"sle")
+
+    def take(self, block: Block) -> None:
+        bodies = block.bodies
+        try:
+            kinds = bytes(map(CODES.__getitem__, map(HEAD, bodies)))
+        except KeyError:
+            at = next(at for at, body in enumerate(bodies) if HEAD(body) not in CODES)
+            raise _torn(self.path, block.line + at - 1, "it does not begin with a known kind and a time") from None
+        for mark in TURN_ENDS.finditer(kinds):
+            at = mark.start()
+            if kinds[at] == USER:
+                self.asked.append(_time(bodies[at]))
+            self.before.append(_time(bodies[at - 1]) if at else self.last[-1] if self.last else b"")
+        self.last = [*self.last, *map(_time, bodies[-3:])][-3:]
+        self.kinds += kinds
+        self._requests.waiting += self._requests.of(bodies, kinds)
+        self._facts.waiting += self._facts.of(bodies, kinds)
+        if len(self._requests.waiting) >= MANY:
+            self.decode()
+
+    def decode(self) -> None:
+        """Decode the lines that wait; many at once cost less."""
+        requests = self._requests.decode(self.path, self.kinds)
+        self.usage.append(request_columns(requests))
+        for fact in self._facts.decode(self.path, self.kinds):
+            if isinstance(fact, CacheLoss):
+                self.losses.append(fact)
+            elif isinstance(fact, EpochEnd):
+                self.end = fact
+            else:
+                self.start = fact
+
+
+def read_epoch(path: Path) -> Part | None:
+    """Read the log of one epoch of a session.
+
+    Parameters
+    ----------
+    path : Path
+        ``<session directory>/<epoch>.jsonl``
+
+    Returns
+    -------
+    Part or None
+        None where a writer is still at the first record.
+
+    Raises
+    ------
+    TornLog
+        With file and line.
+    """
+    seen = _Pass(path)
+    for block in _blocks(path):
+        seen.take(block)
+    seen.decode()
+    if not seen.kinds and is_locked(path.parent):
+        return None
+    start, begin = _check_order(seen)
+    kinds = np.frombuffer(bytes(seen.kinds), np.uint8)
+    of_requests = np.flatnonzero(kinds == USAGE)
+    goes_on = kinds.size > begin and kinds[begin] == ASSISTANT
+    users = np.flatnonzero(kinds[begin:] == USER) + begin
+    skipped = len(seen.asked) - users.size
+
+    usage = dict(joined(seen.usage, request_columns(())))
+    lossy = of_requests[kinds[np.minimum(of_requests + 1, kinds.size - 1)] == LOSS]
+    losses = loss_columns(seen.losses, (loss.cached_tokens for loss in seen.losses), np.searchsorted(of_requests, lossy))
+    lost = np.where((usage["cached_tokens"] >= 0) & ((usage["expected_tokens"] >= 0) | (usage["shortfall"] != None)), 0, -1)  # noqa: E711
+    lost[losses["row"]] = losses["lost_tokens"]
+    usage["lost_tokens"] = lost
+    usage["turn"] = np.searchsorted(users, of_requests) + goes_on
+    usage["new_bytes"] = np.diff(usage["request_bytes"], prepend=0)
+
+    ends = seen.before[skipped:] + ([] if seen.end else seen.last[-1:])
+    results = np.searchsorted(users, np.flatnonzero(kinds[begin:] == RESULT) + begin) + goes_on
+    asked = times(([start.time.encode()] if goes_on else []) + seen.asked[skipped:])
+    turns = {
+        "turn": np.arange(1, asked.size + 1),
+        "time": asked,
+        "ended": times(ends[len(ends) - asked.size :]),
+        "tool_calls": np.bincount(results, minlength=asked.size + 1)[1:],
+    }
+    baseline = path.with_suffix(".baseline.json")
+    return Part(
+        source="loopkit",
+        path=str(path.parent),
+        session=start.session,
+        epoch=start.epoch,
+        parent=None if start.forked is UNSET else start.forked.session,
+        model=start.server.model,
+        engine=start.server.engine,
+        slot=start.slot,
+        baseline_sha256=start.baseline_sha256,
+        baseline_bytes=baseline.stat().st_size if baseline.is_file() else None,
+        started=start.time.encode(),
+        ended=seen.last[-1],
+        end_reason=None if seen.end is None else seen.end.reason,
+        usage=usage,
+        losses=losses,
+        turns=turns,
+    )
+
+
+def read_replay(path: Path) -> Part:
+    """Read a replay log, ``<home>/replays/<id>.jsonl``.
+
+    Raises
+    ------
+    TornLog
+        With file and line.
+    """
+    lines = _Lines(_replay, b"r")
+    usage: list[Columns] = []
+    losses: list[ReplayRecord] = []
+    rows: list[int] = []
+    first: ReplayRecord | None = None
+    ended, seen = b"", 0
+    for block in _blocks(path):
+        lines.waiting = block.bodies
+        records = lines.decode(path, b"r" * (seen + len(block.bodies)))
+        first = first or records[0]
+        for row, record in enumerate(records, seen):
+            if (record.session, record.variant, record.request) != (first.session, first.variant, row + 1):
+                raise _torn(path, row, "it is not the next request of the replay that the first line began")
+            if record.lost_tokens:
+                losses.append(record)
+                rows.append(row)
+        usage.append({**request_columns(records), "lost_tokens": counts(record.lost_tokens for record in records)})
+        ended = _time(block.bodies[-1])
+        seen += len(records)
+    if first is None:
+        raise _torn(path, 0, "there is no whole record")
+    columns = dict(joined(usage, {**request_columns(()), "lost_tokens": counts(())}))
+    columns["turn"] = np.full(seen, -1)
+    columns["new_bytes"] = np.diff(columns["request_bytes"], prepend=0)
+    return Part(
+        source="replay",
+        path=str(path),
+        session=path.stem,
+        parent=first.session,
+        variant=first.variant,
+        model=first.model,
+        engine=first.engine,
+        started=first.time.encode(),
+        ended=ended,
+        usage=columns,
+        losses=loss_columns(losses, (loss.usage.cached_tokens for loss in losses), np.array(rows, np.intp)),
+    )
+
+
+def _check_order(seen: _Pass) -> tuple[SessionStart, int]:
+    """Check the order of the kinds; drop a group that a writer is still at.
+
+    Returns
+    -------
+    tuple of (SessionStart, int)
+        The first record, and the index behind the carried ones.
+    """
+    path, kinds, start = seen.path, seen.kinds, seen.start
+    if start is None or kinds[0] != START:
+        raise _torn(path, 0, "the first record is not a session_start" if kinds else "there is no whole record")
+    if start.session != path.parent.name or str(start.epoch) != path.stem:
+        raise _torn(path, 0, f"it says that it is epoch {start.epoch} of session {start.session}")
+    begin = 1 + (0 if start.carried is UNSET else start.carried.records)
+    found = CARRIED.match(kinds, 1, begin)
+    assert found is not None
+    if found.end() < begin:
+        raise _torn(path, found.end(), f"{begin - 1} carried records should follow the session_start, not {found.end() - 1}")
+    groups = GROUPS.match(kinds, begin)
+    assert groups is not None
+    rest = bytes(kinds[groups.end() :])
+    if rest in UNFINISHED and is_locked(path.parent):
+        del kinds[groups.end() :], seen.last[-len(rest) :]
+        if rest[0] == USER:
+            del seen.asked[-1], seen.before[-1]
+    elif rest in UNFINISHED:
+        raise _torn(path, groups.end(), "the last group of records is unfinished")
+    elif rest not in (b"", b"e"):
+        wrong = next(length for length in range(len(rest)) if rest[: length + 1] not in (*UNFINISHED, b"e"))
+        raise _torn(path, groups.end() + wrong, "this record cannot stand here")
+    return start, begin
+
+
+def _blocks(path: Path) -> Iterator[Block]:
+    """The log's lines, checked; up to an unfinished line where a writer is at work."""
+    try:
+        yield from checked_blocks(path, session_dir=_session_dir(path))
+    except TornLog as torn:
+        if not is_locked(path.parent):
+            raise
+        with path.open("rb") as file:
+            if any(line.endswith(b"\n") for line in islice(file, torn.line - 1, None)):
+                raise
+
+
+def _time(body: bytes) -> bytes:
+    at = body.index(b'"time":"') + 8
+    return body[at : at + 26]
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether a writer has the session. Asked only of an unfinished end: asking could turn a writer away who comes just then."""
+    if sys.platform == "win32":
+        return False
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _session_dir(path: Path) -> Path | None:
+    return None if path.parent.name == "replays" else path.parent
+
+
+def _torn(path: Path, index: int, why: str) -> TornLog:
+    """Name the line of this index; where it begins is looked up, for this is rare."""
+    with path.open("rb") as file:
+        offset = sum(map(len, islice(file, index)))
+    where = _session_dir(path)
+    return TornLog(str(path), index + 1, offset, why, None if where is None else str(where))

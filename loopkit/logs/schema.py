@@ -1,0 +1,203 @@
+"""The frames' columns: name, dtype, unit and what each means, in one place.
+
+A frame has all its columns with these dtypes, always: of an empty log, of one row, of a million. Counts are nullable ``Int64``,
+missing is ``<NA>`` and never 0, times are microseconds in UTC. Knows nothing of files or of how a value is come by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["FRAMES", "SOURCES", "Column", "build", "dtypes", "empty"]
+
+SOURCES = ["loopkit", "replay"]
+
+TIME = pd.DatetimeTZDtype("us", "UTC")
+STRING = pd.StringDtype()
+COUNT = pd.Int64Dtype()
+REAL = pd.Float64Dtype()
+FLAG = pd.BooleanDtype()
+SOURCE = pd.CategoricalDtype(SOURCES)
+
+
+class Column(NamedTuple):
+    """One column of a frame."""
+
+    name: str
+    dtype: Any
+    unit: str | None
+    doc: str
+
+
+SESSION = Column("session", STRING, None, "id of the session, or of the replay")
+EPOCH = Column("epoch", COUNT, None, "number of the epoch within the session, from 0")
+TURN = Column("turn", COUNT, None, "number of the turn within the epoch, from 1; <NA> in a replay, which has no turns")
+REQUEST = Column("request", COUNT, None, "number of the request within the epoch, from 1")
+STARTED = Column("started", TIME, "UTC", "time of the first record")
+ENDED = Column("ended", TIME, "UTC", "time of the last record")
+MODEL = Column("model", STRING, None, "model, as the server named it")
+TURNS = Column("turns", COUNT, "turns", "turns begun or taken up; <NA> in a replay")
+REQUESTS = Column("requests", COUNT, "requests", "completed requests")
+FINISH = Column("finish_reason", STRING, None, "why the model stopped, as the server said; of a turn: of its last request")
+
+PROMPT = Column("prompt_tokens", COUNT, "tokens", "the whole prompt, cached tokens included")
+CACHED = Column("cached_tokens", COUNT, "tokens", "of these, taken from the server's cache; <NA> where it did not say")
+READ = Column("read_tokens", COUNT, "tokens", "prompt less cached")
+EXPECTED = Column("expected_tokens", COUNT, "tokens", "cached tokens that a kept contract gives")
+EXACT = Column("expected_exact", FLAG, None, "whether expected_tokens is a count, or only a bound")
+REUSABLE = Column("reusable_tokens", COUNT, "tokens", "longest token prefix shared with what the server read and wrote before")
+LOST = Column("lost_tokens", COUNT, "tokens", "expected and not cached; 0: nothing lost; <NA>: cannot be known")
+COMPLETION = Column("completion_tokens", COUNT, "tokens", "written, reasoning included")
+REUSE = Column("reuse", REAL, "share", "cached by prompt tokens, of the requests where both are known")
+
+FRAMES: Mapping[str, tuple[Column, ...]] = {
+    "sessions": (
+        SESSION,
+        Column("source", SOURCE, None, "what wrote the log"),
+        Column("parent", STRING, None, "session that this one was forked from, or is a replay of"),
+        Column("variant", STRING, None, "what a replay changed on purpose; <NA>: nothing"),
+        Column("path", STRING, None, "directory of the session, or file of the replay"),
+        STARTED,
+        ENDED,
+        Column("epochs", COUNT, "epochs", "epochs loaded"),
+        TURNS,
+        REQUESTS,
+        MODEL._replace(doc="model of the last epoch"),
+        Column("engine", STRING, None, "server software of the last epoch"),
+    ),
+    "epochs": (
+        SESSION,
+        EPOCH,
+        STARTED,
+        ENDED,
+        Column("end_reason", STRING, None, "context_full or asked; <NA>: not ended"),
+        Column("baseline_sha256", STRING, None, "identity of the fixed prefix; <NA> in a replay"),
+        Column("baseline_bytes", COUNT, "bytes", "size of the baseline's file"),
+        Column("slot", COUNT, None, "llama-server slot that the epoch is pinned to"),
+        TURNS,
+        REQUESTS,
+        PROMPT,
+        CACHED,
+        READ,
+        COMPLETION,
+        Column("losses", COUNT, "losses", "rows of cache_loss; <NA>: no request says what was lost"),
+        LOST,
+        REUSE,
+    ),
+    "turns": (
+        SESSION,
+        EPOCH,
+        TURN,
+        Column("time", TIME, "UTC", "when the user asked; of a turn that an epoch takes up: the epoch's start"),
+        REQUESTS,
+        Column("tool_calls", COUNT, "calls", "tool calls answered"),
+        PROMPT,
+        CACHED,
+        READ,
+        COMPLETION,
+        Column("losses", COUNT, "losses", "rows of cache_loss; <NA>: no request says what was lost"),
+        LOST,
+        REUSE,
+        FINISH,
+        Column("elapsed_ms", REAL, "ms", "from the turn's time to its last record"),
+    ),
+    "usage": (
+        SESSION,
+        EPOCH,
+        TURN,
+        REQUEST,
+        Column("time", TIME, "UTC", "when the request's usage was written"),
+        MODEL,
+        PROMPT,
+        CACHED,
+        Column("cache_write_tokens", COUNT, "tokens", "written to the cache at a price (hosted engines)"),
+        READ,
+        EXPECTED,
+        EXACT,
+        REUSABLE,
+        LOST,
+        Column("shortfall", STRING, None, "why fewer than expected were cached where that is nobody's fault"),
+        COMPLETION,
+        Column("reasoning_tokens", COUNT, "tokens", "of the completion, reasoning"),
+        REUSE._replace(doc="cached by prompt tokens"),
+        Column("ttft_ms", REAL, "ms", "from sending to the first token, measured here"),
+        Column("prompt_ms", REAL, "ms", "reading the prompt, measured by the server"),
+        Column("predicted_ms", REAL, "ms", "writing the completion, measured by the server"),
+        FINISH._replace(doc="why the model stopped, as the server said"),
+        Column("request_bytes", COUNT, "bytes", "size of the request's body"),
+        Column("new_bytes", COUNT, "bytes", "body less the previous one of the epoch; all of it at the first"),
+        Column("request_sha256", STRING, None, "SHA-256 of the body"),
+    ),
+    "cache_loss": (
+        SESSION,
+        EPOCH,
+        TURN,
+        REQUEST,
+        Column("time", TIME, "UTC", "when the loss was written"),
+        EXPECTED,
+        EXACT,
+        REUSABLE,
+        CACHED,
+        LOST,
+        Column("lost_ms", REAL, "ms", "prompt_ms × lost_tokens ÷ read_tokens: time spent reading them again; an estimate"),
+        Column("cause", STRING, None, "why they were lost"),
+        Column("certainty", STRING, None, "confirmed, suspected or unexplained"),
+        Column("mendable_by", STRING, None, "client, template, server, provider or nobody"),
+        Column("where", STRING, None, "member, message or event that the evidence points at"),
+        Column("evidence", STRING, None, "what can be checked, as JSON"),
+    ),
+}
+
+
+def dtypes(frame: str) -> dict[str, Any]:
+    """Name and dtype of a frame's columns, in order.
+
+    Examples
+    --------
+    >>> list(dtypes("epochs"))[:3]
+    ['session', 'epoch', 'started']
+    """
+    return {column.name: column.dtype for column in FRAMES[frame]}
+
+
+def empty(frame: str) -> pd.DataFrame:
+    """Make a frame without rows.
+
+    Examples
+    --------
+    >>> empty("usage")["cached_tokens"].dtype
+    Int64Dtype()
+    >>> empty("usage").attrs["units"]["ttft_ms"]
+    'ms'
+    """
+    return build(frame, {column.name: [] for column in FRAMES[frame]})
+
+
+def build(frame: str, columns: Mapping[str, Any]) -> pd.DataFrame:
+    """Make a frame of its columns.
+
+    Parameters
+    ----------
+    frame : str
+        Its name in ``FRAMES``.
+    columns : mapping
+        For every column of the frame, an array or list, all of one length. Times are ``datetime64[us]`` without a zone, in UTC.
+
+    Returns
+    -------
+    DataFrame
+        With the schema's columns, order and dtypes; ``attrs["units"]`` has the units.
+    """
+    made = pd.DataFrame({column.name: _array(columns[column.name], column.dtype) for column in FRAMES[frame]}, copy=False)
+    made.attrs["units"] = {column.name: column.unit for column in FRAMES[frame] if column.unit is not None}
+    return made
+
+
+def _array(values: Any, dtype: Any) -> Any:
+    if dtype == TIME:
+        return pd.DatetimeIndex(np.asarray(values, dtype="datetime64[us]")).tz_localize("UTC").array
+    return pd.array(values, dtype=dtype, copy=False)
