@@ -60,6 +60,15 @@ class Request:
         self._head, self._chunks, self._count, self._newest = head, chunks, count, newest
         self.prefix_sha256, self.sha256, self.size = prefix_sha256, sha256, size
 
+    @classmethod
+    def of(cls, body: bytes) -> Request:
+        """Wrap a body that was made elsewhere; it must end in the messages' closing brackets, as loopkit's do."""
+        prefix = body.removesuffix(TAIL)
+        digest = hashlib.sha256(prefix)
+        open_digest = digest.hexdigest()
+        digest.update(TAIL)
+        return cls(prefix, (), 0, None, open_digest, digest.hexdigest(), len(body))
+
     def __repr__(self) -> str:
         return f"Request({len(self)} messages, {self.size} bytes, sha256 {self.sha256[:12]})"
 

@@ -1,0 +1,1 @@
+"""Turns: ask, stream, check the contract, log, and say what the cache did."""

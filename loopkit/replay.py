@@ -1,0 +1,144 @@
+"""Replay: a session's requests sent again, unchanged or with one thing changed on purpose, and what the cache did.
+
+A replay is not a session: it is a log of its own, ``<home>/replays/<id>.jsonl``, one line a request, written without the contract
+check, for a variant breaks the contract on purpose. The server writes other words than it did; expected tokens are taken against
+the previous prompt of the replay and what was written now.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from loopkit.cache.causes import diagnose
+from loopkit.cache.expect import expect
+from loopkit.cache.variants import VARIANTS, Variant
+from loopkit.encoding import crc32, decode, encode
+from loopkit.errors import InvalidConfig, LogError, ServerRefused, SessionIOError, describe
+from loopkit.ids import SessionId, Timestamp
+from loopkit.logs.load import Logs, load
+from loopkit.records import ReplayRecord, Usage, encode_record
+from loopkit.request import Request, replayed
+from loopkit.server.client import Server
+from loopkit.session.session import Session
+
+__all__ = ["run"]
+
+
+def run(
+    session: Session,
+    server: Server,
+    variant: Variant | str | None = None,
+    *,
+    home: str | Path | None = None,
+    on_request: Callable[[ReplayRecord], object] | None = None,
+) -> Logs:
+    """Send every request of a session again, in order.
+
+    Parameters
+    ----------
+    session : Session
+        Its requests are rebuilt from the log; each body's SHA-256 is checked against the recorded one before it is sent.
+    server : Server
+        The session's slot on it is emptied first, where it allows that, so that the first request reads everything.
+    variant : Variant or str, optional
+        What to change; None sends the very bytes.
+    home : str or Path, optional
+        Where ``replays/`` lies; the session's own home where not given.
+    on_request : callable, optional
+        Told of each request as it is logged.
+
+    Returns
+    -------
+    Logs
+        Of this replay, with source ``replay``.
+
+    Raises
+    ------
+    LogError
+        When a request, rebuilt from the log, is not the one that was sent.
+    ServerError
+        What was replayed before it stands in the log.
+    """
+    if isinstance(variant, str):
+        if variant not in VARIANTS:
+            raise InvalidConfig("variant", f"no variant {variant!r}", f"There are {', '.join(sorted(VARIANTS))}")
+        variant = VARIANTS[variant]
+    path = Path(home or session.home) / "replays" / f"{SessionId.new()}.jsonl"
+    _empty(server, session.start.slot)
+    previous: Usage | None = None
+    crc = 0
+    with _open(path) as log:
+        for number, request in enumerate(_checked(session), 1):
+            sent = request if variant is None else _changed(request, variant)
+            completion = server.complete(sent)
+            expected = expect(previous, completion.usage, server.engine)
+            lost = expected.lost_tokens if completion.usage.cached_tokens is not None else None
+            loss = diagnose(previous, completion.usage)._asdict() if lost and previous is not None else {}
+            previous = completion.usage
+            record = ReplayRecord(
+                time=Timestamp.now(),
+                session=session.id,
+                variant=variant.name if variant else None,
+                request=number,
+                request_sha256=sent.sha256,
+                request_bytes=sent.size,
+                usage=completion.usage,
+                expected_tokens=expected.expected_tokens,
+                expected_exact=expected.expected_exact,
+                reusable_tokens=None,
+                shortfall=expected.shortfall or UNSET,
+                lost_tokens=lost,
+                **loss,
+                finish_reason=completion.finish_reason,
+                elapsed_ms=completion.elapsed_ms,
+                model=server.model,
+                engine=server.engine,
+            )
+            body = encode_record(record)[:-1]
+            crc = crc32(body, crc)
+            log.write(body + b',"crc":"%08x"}\n' % crc)
+            log.flush()
+            if on_request is not None:
+                on_request(record)
+    return load(path)
+
+
+def _empty(server: Server, slot: int | None) -> None:
+    """Empty the session's slot, or say that it could not be done."""
+    if slot is None or server.engine != "llama.cpp":
+        return
+    try:
+        server.erase_slot(slot)
+    except ServerRefused as error:
+        said = f"slot {slot} could not be emptied, so the first request may find some of its prompt cached: {error}"
+        warnings.warn(said, UserWarning, stacklevel=3)
+
+
+def _checked(session: Session) -> Iterator[Request]:
+    for epoch in session.epochs:
+        for _, record, request in replayed(epoch.start, epoch.baseline, epoch.records):
+            if request.sha256 != record.request_sha256:
+                why = f"request {record.request} of epoch {epoch.start.epoch}, rebuilt from the log, is not the one that was sent"
+                raise LogError(str(session.dir), why, "loopkit verify names the first that differs")
+            yield request
+
+
+def _changed(request: Request, variant: Variant) -> Request:
+    members = decode(request.body, dict[str, Raw])
+    messages = decode(bytes(members.pop("messages")), list[Raw])
+    changed: dict[str, Any] = {**members, "messages": variant.change(messages, Timestamp.now())}
+    return Request.of(encode(changed, "request"))
+
+
+def _open(path: Path) -> Any:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+    except OSError as error:
+        raise SessionIOError(str(path), "create the replay log", describe(error)) from error

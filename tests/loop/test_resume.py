@@ -1,0 +1,62 @@
+"""Resuming in another process: the same bytes under another hash seed, and a warm cache."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loopkit.ids import SessionId
+from loopkit.loop.loop import start
+from loopkit.server.client import Server
+from loopkit.session.session import Session
+from loopkit.session.verify import verify
+
+CHILD = """
+import json, sys
+from loopkit.loop.loop import resume
+from loopkit.server.client import Server
+from loopkit.server.probe import Found
+from loopkit.server.wire import Wire
+
+home, url, question = sys.argv[1:]
+with Server(Wire(url, api_key=sys.stdin.readline().strip()), Found("llama.cpp", None, "tiny")) as server:
+    with resume("s", server, home=home) as loop:
+        loop.on_event = None
+        turn = loop.ask(question)
+print(json.dumps([turn.usage.cached_tokens, turn.usage.prompt_tokens, turn.usage.completion_tokens]))
+"""
+
+
+@pytest.mark.server
+def test_another_process_under_another_hash_seed_sends_an_extension_and_finds_it_cached(tiny: Server, tmp_path: Path) -> None:
+    assert tiny._child is not None
+    options = {"temperature": 0, "chat_template_kwargs": {name: name for name in ("b", "a", "c")}}
+    with start(tiny, system="Be brief.", home=tmp_path, id="s", memory="", options=options) as loop:
+        loop.on_event = None
+        before = loop.ask("One.").usage
+    for seed in ("1", "4242"):
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD, str(tmp_path), tiny.url, f"Seed {seed}."],
+            input=tiny._child.key + "\n",
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        cached, prompt, written = json.loads(done.stdout)
+        assert before.prompt_tokens is not None
+        assert before.completion_tokens is not None
+        assert cached == before.prompt_tokens + before.completion_tokens - 1
+        before = type(before)(prompt_tokens=prompt, completion_tokens=written)
+    with Session.read(tmp_path, SessionId("s")) as session:
+        bodies = [request.body for request in session.requests()]
+    assert len(bodies) == 3
+    for one, two in itertools.pairwise(bodies):
+        assert two.startswith(one.removesuffix(b"]}"))
+    assert verify(tmp_path).ok

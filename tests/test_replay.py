@@ -1,0 +1,71 @@
+"""Replays on the real server: the same bytes, or one thing changed, and what the cache did."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from loopkit import replay
+from loopkit.errors import InvalidConfig
+from loopkit.loop.loop import Loop, start
+from loopkit.records import ReplayRecord
+from loopkit.server.client import Server
+from loopkit.session.verify import verify
+
+pytestmark = pytest.mark.server
+SYSTEM = "You answer in one word. " * 40
+
+
+@pytest.fixture
+def loop(tiny: Server, tmp_path: Path) -> Loop:
+    with start(tiny, system=SYSTEM, home=tmp_path, id="kept", memory="", options={"temperature": 0}) as loop:
+        loop.on_event = None
+        for number in range(5):
+            loop.ask(f"Question {number}.")
+    return loop
+
+
+def test_an_unchanged_replay_sends_the_recorded_bytes_and_loses_nothing(loop: Loop, tiny: Server, tmp_path: Path) -> None:
+    logs = replay.run(loop.session, tiny)
+    sent = [request.sha256 for request in loop.session.requests()]
+    assert logs.usage["request_sha256"].tolist() == sent
+    assert logs.usage["lost_tokens"].tolist() == [0] * 5
+    assert logs.usage["cached_tokens"].tolist()[0] == 0
+    assert logs.sessions["source"].tolist() == ["replay"]
+    assert logs.sessions["variant"].isna().all()
+
+
+def test_a_clock_in_the_system_prompt_loses_everything_behind_it(loop: Loop, tiny: Server, tmp_path: Path) -> None:
+    seen: list[ReplayRecord] = []
+    logs = replay.run(loop.session, tiny, "live_system", on_request=seen.append)
+    usage = logs.usage
+    assert usage["request"].tolist() == [1, 2, 3, 4, 5]
+    head = len("xsystem\nThe time is 2026-")
+    rows = usage[["prompt_tokens", "completion_tokens", "cached_tokens", "expected_tokens", "lost_tokens"]].values.tolist()
+    for (prompt, written, *_), (*_, cached, expected, lost) in itertools.pairwise(rows):
+        assert expected == prompt + written - 1
+        assert head <= cached < head + 30
+        assert lost == expected - cached
+    assert logs.cache_loss["request"].tolist() == [2, 3, 4, 5]
+    assert set(logs.cache_loss["cause"]) == {"unexplained"}
+    assert [record.request for record in seen] == [1, 2, 3, 4, 5]
+    assert len(set(usage["request_sha256"]) & {request.sha256 for request in loop.session.requests()}) == 0
+
+
+def test_a_replay_is_no_session_and_leaves_the_session_alone(loop: Loop, tiny: Server, tmp_path: Path) -> None:
+    before = (loop.session.dir / "0.jsonl").read_bytes()
+    replay.run(loop.session, tiny, "live_system")
+    assert (loop.session.dir / "0.jsonl").read_bytes() == before
+    assert [path.name for path in (tmp_path / "sessions").iterdir()] == ["kept"]
+    (log,) = (tmp_path / "replays").iterdir()
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert [json.loads(line)["kind"] for line in log.read_bytes().splitlines()] == ["replay"] * 5
+    assert verify(tmp_path).ok
+
+
+def test_an_unknown_variant_is_refused_with_those_there_are(loop: Loop, tiny: Server) -> None:
+    with pytest.raises(InvalidConfig, match=r"no variant 'live_systm'\. There are live_system"):
+        replay.run(loop.session, tiny, "live_systm")
