@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from loopkit.encoding import compact, decode, mend_surrogates
+from loopkit.encoding import compact, decode
 from loopkit.errors import StreamCut
 from loopkit.records import Assistant, Extra, Usage
 from loopkit.server.calls import ToolCalls
@@ -212,7 +212,7 @@ class Assembly:
         deltas: list[Delta] = []
         for name in ("id", "model", "system_fingerprint"):
             if isinstance(value := getattr(chunk, name), str) and value:
-                self._facts[name] = mend_surrogates(value)[0]
+                self._facts[name] = value
         if (read := chunk.prompt_progress) is not None:
             deltas.append(Progress(read.total, read.cache, read.processed, read.time_ms))
         for position, choice in enumerate(chunk.choices or ()):

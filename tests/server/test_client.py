@@ -79,6 +79,19 @@ def test_a_whole_answer_is_known_by_its_content_type() -> None:
     assert (completion.content, completion.usage.ttft_ms, deltas) == ("Done.", None, [])
 
 
+def test_reading_the_prompt_is_not_the_first_token() -> None:
+    reading = '{"choices":[],"prompt_progress":{"total":9,"cache":4,"processed":6,"time_ms":3}}'
+    assert exchange(sse(reading, END)).usage.ttft_ms is None
+
+
+def test_a_connection_serves_one_request() -> None:
+    body = b'{"choices":[{"message":{"content":"x"}}]}'
+    kept = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with Scripted([[kept + body, HANG]]) as scripted, server_at(scripted.url) as server:
+        server.complete(make_request())
+        assert scripted.requests[0].hung_up.wait(10)
+
+
 HEAD = head()
 TEXT = text("a\u2028b\u0085c").encode()
 ONE = b"data: " + TEXT + b"\n\n"

@@ -253,6 +253,11 @@ F, G = '{"a":1}', '{"b":2}'
             id="same-index-new-id",
         ),
         pytest.param(
+            [part('{"a"', index=0, id="x", name="f"), part(G, index=0, id="y", name="f")],
+            [("x", "f", '{"a"'), ("y", "f", G)],
+            id="same-index-and-name-new-id",
+        ),
+        pytest.param(
             [part("", index=0, id="x", name="f"), part("", index=0, id="y", name="g"), part(G, index=0)],
             [("x", "f", ""), ("y", "g", G)],
             id="goes-on-with-the-latest-of-an-index",
