@@ -1,0 +1,153 @@
+"""What a tool returned, as the text that the model gets, and the cap on it.
+
+A value becomes text once; what JSON cannot hold is written as text and said so, never dropped. Bytes are refused: only the tool
+knows their encoding. Knows nothing of tools, calls or control tags: the loop caps first and neutralises then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from loopkit.encoding import encode, mend_surrogates
+
+__all__ = ["Capped", "as_text", "cap"]
+
+
+class Capped(NamedTuple):
+    """A text that is no longer than it may be, and whether the cap cut it."""
+
+    text: str
+    truncated: bool
+
+
+def cap(text: str, limit_bytes: int = 16384) -> Capped:
+    r"""Cut a text at a number of UTF-8 bytes, between two characters, and say so behind it.
+
+    Parameters
+    ----------
+    text : str
+        Without lone surrogates.
+    limit_bytes : int
+        How many bytes may stand before the notice, which is not counted.
+
+    Returns
+    -------
+    Capped
+        The same text when it fits.
+
+    Examples
+    --------
+    >>> cap("héllo", 6)
+    Capped(text='héllo', truncated=False)
+    >>> cap("héllo", 2)
+    Capped(text='h\n[Cut: the first 1 of 6 bytes are shown.]', truncated=True)
+    """
+    if len(text) * 4 <= limit_bytes:
+        return Capped(text, truncated=False)
+    data = text.encode("utf-8")
+    if len(data) <= limit_bytes:
+        return Capped(text, truncated=False)
+    end = limit_bytes
+    while end and data[end] & 0xC0 == 0x80:  # a byte inside a character
+        end -= 1
+    notice = f"\n[Cut: the first {end:,} of {len(data):,} bytes are shown.]"
+    return Capped(data[:end].decode("utf-8") + notice, truncated=True)
+
+
+def as_text(value: Any) -> str:
+    """Write what a tool returned as text.
+
+    A string stays as it is. None, booleans, mappings, lists, tuples, sets, dataclasses and pydantic models become JSON, members
+    in their order, sets sorted; everything else is ``str(value)``.
+
+    Parameters
+    ----------
+    value : Any
+        What the tool returned.
+
+    Returns
+    -------
+    str
+        Where JSON has no form for a part, a last line says what was written as text.
+
+    Raises
+    ------
+    TypeError
+        For bytes, anywhere in the value, and for coroutines and generators.
+    ValueError
+        For two keys that become one.
+
+    Examples
+    --------
+    >>> as_text({"city": "Lima", "people": {11, 10}}), as_text(None), as_text(2.5)
+    ('{"city":"Lima","people":[10,11]}', 'null', '2.5')
+    >>> print(as_text({"score": float("nan")}))
+    {"score":"nan"}
+    [Written as text, since JSON cannot hold it: result.score]
+    >>> as_text(b"GIF89a")
+    Traceback (most recent call last):
+        ...
+    TypeError: result is bytes, which are not text: decode or describe them in the tool
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    if inspect.iscoroutine(value) or inspect.isgenerator(value):
+        value.close()
+        raise TypeError(f"result is a {type(value).__name__}: make the tool an async def, or return a list")
+    if not (value is None or isinstance(value, _JSON) or _is_dataclass(value)):
+        return str(value)
+    notes: list[str] = []
+    text = encode(_plain(value, "result", notes), "result").decode("utf-8")
+    if not notes:
+        return text
+    more = f" and {len(notes) - 3} more" if len(notes) > 3 else ""
+    return f"{text}\n[Written as text, since JSON cannot hold it: {', '.join(notes[:3])}{more}]"
+
+
+_JSON = (bool, Mapping, list, tuple, set, frozenset, BaseModel, bytes, bytearray, memoryview)
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _plain(value: Any, path: str, notes: list[str]) -> Any:
+    """Turn a value into JSON's own types; ``notes`` gets the path of each part that JSON cannot hold."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        text, replaced = mend_surrogates(str.__str__(value))
+        if replaced:
+            notes.append(f"{path} (lone surrogates)")
+        return text
+    if isinstance(value, int | float):
+        fits = math.isfinite(value) if isinstance(value, float) else -(1 << 63) <= value < 1 << 64
+        if fits:
+            return float(value) if isinstance(value, float) else int(value)
+        notes.append(path)
+        return repr(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"{path} is bytes, which are not text: decode or describe them in the tool")
+    if isinstance(value, BaseModel):
+        return _plain(value.model_dump(mode="json"), path, notes)
+    if _is_dataclass(value):
+        return _plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, path, notes)
+    if isinstance(value, Mapping):
+        made: dict[str, Any] = {}
+        for key, inner in value.items():
+            name = _plain(as_text(key), f"{path}, a key", notes)
+            if name in made:
+                raise ValueError(f"{path} has two keys that are both {name!a} as text")
+            made[name] = _plain(inner, f"{path}.{name}", notes)
+        return made
+    if isinstance(value, list | tuple):
+        return [_plain(inner, f"{path}[{index}]", notes) for index, inner in enumerate(value)]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(inner, f"{path}[]", notes) for inner in value), key=encode)
+    return _plain(str(value), path, notes)
