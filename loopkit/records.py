@@ -337,6 +337,7 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     "Not a member of its own: its members join the message."
 
 
+_message_encoder = msgspec.json.Encoder()
 _line_decoder = msgspec.json.Decoder(LogRecord)
 _calls_decoder = msgspec.json.Decoder(tuple[ToolCall, ...] | None)
 _replay_decoder = msgspec.json.Decoder(ReplayRecord)
@@ -442,6 +443,11 @@ def encode_message(message: ChatMessage) -> bytes:
     >>> encode_message(ChatMessage(role="assistant", content="4", reasoning_content="2+2", extra=extra))
     b'{"role":"assistant","content":"4","reasoning":"2+2","signature":1.10}'
     """
+    if message.extra is UNSET and message.tool_calls is UNSET:
+        try:
+            return _message_encoder.encode(message)  # strings only: the encoder itself sees what JSON cannot hold
+        except (TypeError, ValueError):
+            return encode(message, "message")  # names it
     if message.extra is UNSET:
         return encode(message, "message")
     name = message.extra.reasoning_name

@@ -1,0 +1,174 @@
+"""Prove a session from its files alone: every line's ``crc``, form and order, every baseline's hash, every request that was sent.
+
+Each request is rebuilt from the log and its SHA-256 compared with the one that was recorded when it was sent, in one pass with a
+running hash. Every fault is collected, not only the first. Nothing is written; knows nothing of servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loopkit.baseline import Baseline
+from loopkit.card import Card
+from loopkit.errors import BaselineError, InvalidId, LoopkitError, SessionIOError, SessionNotFound, TornLog
+from loopkit.ids import SessionId
+from loopkit.records import LogRecord, SessionStart
+from loopkit.request import replayed
+from loopkit.session.journal import Fault, checked_blocks
+from loopkit.session.order import Order
+from loopkit.session.scan import read_log
+from loopkit.session.session import Session
+from loopkit.session.store import count_epochs, load_baseline, log_path, not_ended
+
+__all__ = ["Verification", "first_mismatch", "verify"]
+
+
+@dataclass(frozen=True, repr=False)
+class Verification:
+    """What was checked, and what is wrong."""
+
+    sessions: int
+    requests: int
+    """Requests rebuilt and compared."""
+    records: int
+    """Sound records."""
+    faults: tuple[Fault, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.faults
+
+    def _card(self) -> Card:
+        facts = [("sessions", str(self.sessions)), ("records", str(self.records)), ("requests", str(self.requests))]
+        return Card("Verified" if self.ok else "NOT verified", [*facts, ("faults", str(len(self.faults)))])
+
+    def __repr__(self) -> str:
+        return self._card().text()
+
+    def _repr_html_(self) -> str:
+        card = self._card()
+        return card._replace(facts=[*card.facts, *((f"fault {n}", str(fault)) for n, fault in enumerate(self.faults, 1))]).html()
+
+
+def verify(what: Path | str | Session | Iterable[Path | str | Session]) -> Verification:
+    """Check sessions from their files alone.
+
+    Parameters
+    ----------
+    what : Path, str, Session, or several
+        A home, a session's directory, an open session, or a list of them.
+
+    Returns
+    -------
+    Verification
+        With every fault: its file, and in a log the line and the byte.
+
+    Raises
+    ------
+    SessionNotFound
+        When a path is neither a home nor a session.
+    """
+    whats = [what] if isinstance(what, (str, Path, Session)) else list(what)
+    directories = [directory for one in whats for directory in _directories(one)]
+    faults: list[Fault] = []
+    counts = [_verify_session(directory, faults) for directory in directories]
+    return Verification(len(directories), sum(count[0] for count in counts), sum(count[1] for count in counts), tuple(faults))
+
+
+def _directories(what: Path | str | Session) -> list[Path]:
+    if isinstance(what, Session):
+        return [what.dir]
+    path = Path(what)
+    if (path / "sessions").is_dir():
+        return sorted(inner for inner in (path / "sessions").iterdir() if inner.is_dir())
+    if path.is_dir() and (log_path(path, 0).exists() or path.absolute().parent.name == "sessions"):
+        return [path.absolute()]
+    raise SessionNotFound(str(path))
+
+
+def _verify_session(directory: Path, faults: list[Fault]) -> tuple[int, int]:
+    requests = total = highest = 0
+    try:
+        session = SessionId(directory.name)
+        count = count_epochs(directory)
+    except (InvalidId, SessionNotFound, SessionIOError, TornLog) as error:
+        faults.append(Fault(str(directory), None, None, str(error)))
+        return 0, 0
+    for number in range(count):
+        path, records, before = log_path(directory, number), list[LogRecord](), len(faults)
+        order = Order(session, number, highest)
+        try:
+            end = read_log(path, order, records)
+            if not order.ended and number + 1 < count:
+                faults.append(Fault(str(path), end.line, end.size, not_ended(number)))
+        except TornLog as error:
+            faults += _faults_of(path, error)
+        except SessionIOError as error:
+            faults.append(Fault(str(path), None, None, f"cannot {error.doing}: {error.why}"))
+        highest = order.highest_call
+        total += len(records)
+        start = records[0] if records else None
+        if not isinstance(start, SessionStart):
+            continue
+        try:
+            baseline = load_baseline(directory, start)
+        except BaselineError as error:
+            faults.append(Fault(error.path or str(directory), None, None, error.why))
+            continue
+        if len(faults) == before:
+            mismatch = first_mismatch(baseline, records)
+            requests += order.requests
+            if mismatch is not None:
+                index, why = mismatch
+                faults.append(Fault(str(path), index + 1, _offset_of(path, index), why))
+    return requests, total
+
+
+def first_mismatch(baseline: Baseline, records: Sequence[LogRecord]) -> tuple[int, str] | None:
+    """Rebuild every request of an epoch, and find the first that is not the one that was sent.
+
+    Parameters
+    ----------
+    baseline : Baseline
+        The epoch's.
+    records : sequence of LogRecord
+        The epoch's, in order.
+
+    Returns
+    -------
+    tuple of (int, str), or None
+        The position of its usage record, and what differs; None when every request is the one that was sent.
+    """
+    start = records[0]
+    assert isinstance(start, SessionStart)
+    try:
+        for index, record, request in replayed(start, baseline, records):
+            if request.sha256 != record.request_sha256 or request.size != record.request_bytes:
+                return index, (
+                    f"request {record.request}, rebuilt from the log, has {request.size} bytes with SHA-256 {request.sha256}, "
+                    f"but {record.request_bytes} bytes with {record.request_sha256} were sent: a record, the baseline or the "
+                    "encoder changed. The later requests of the epoch extend it, and were not judged"
+                )
+    except LoopkitError as error:
+        return 0, f"no request can be rebuilt: {error}"
+    return None
+
+
+def _faults_of(path: Path, first: TornLog) -> list[Fault]:
+    """Every fault of a torn log: those of lines by themselves, and the first of what the lines say."""
+    found: list[Fault] = []
+    for _ in checked_blocks(path, faults=found):
+        pass
+    if not any(fault.line == first.line for fault in found):
+        found.append(Fault(first.path, first.line, first.offset, first.why))
+    return sorted(found, key=lambda fault: fault.line or 0)
+
+
+def _offset_of(path: Path, index: int) -> int:
+    for block in checked_blocks(path):
+        if index < block.line - 1 + len(block.bodies):
+            return block.offset_of(index - block.line + 1)
+    return 0
