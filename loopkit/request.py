@@ -191,7 +191,7 @@ class RequestEncoder:
         Parameters
         ----------
         records : sequence of LogRecord
-            The epoch's, as they stand in the log.
+            The epoch's, as they stand in the log; a list is compared without being copied.
         newest : User, optional
             A message that is not in the log yet.
 
@@ -200,10 +200,14 @@ class RequestEncoder:
         ContractBroken
             When the body would not extend the last one sent; names the first byte and the member it is in.
         """
-        if records[: len(self._records)] != self._records:
-            self._restart()
         for record in records[len(self._records) :]:
             self._absorb(record)
+        if (
+            records if isinstance(records, list) else list(records)
+        ) != self._records:  # lists compare by identity first: no slice, no look at the text
+            self._restart()
+            for record in records:
+                self._absorb(record)
         if self._last is not None and 1 + len(self._chunks) < len(self._last):
             raise self._broken()
         return self._made(None if newest is None else _chunk(newest))
