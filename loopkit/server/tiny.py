@@ -7,7 +7,8 @@ of the file are the same everywhere. Knows nothing of servers; ``numpy`` and ``g
 How it works: each direction of the residual stream has a name (`_D`). An embedding says which token stands here: a direction
 of its own where that matters, and a 12-bit code. The first layer has four heads: was there a ``?`` just before the assistant's
 header; the codes of the tokens one and two back; are we in the first tool's name. The second layer copies: it looks in that name
-for the place whose two tokens before are the last two here, and votes for the token there. The output matrix is a table of votes.
+for the place whose two tokens before are the last two here, and votes for the token there (so where two names part behind a pair
+of characters that the first has twice, it may take the other). The output matrix is a table of votes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from enum import IntEnum, auto
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from loopkit.server import families
 from loopkit.server.template import CALL, CALL_END, END, END_OF_TEXT, START, TOOL, TOOLS, tiny_template
 
 __all__ = ["KINDS", "write_tiny"]
@@ -73,6 +75,7 @@ class _Kind(NamedTuple):
 
 KINDS = {
     "tiny": _Kind("llama", 2, _HEADS, _HEADS),
+    "tiny-tags": _Kind("llama", 2, _HEADS, _HEADS),
     "tiny-swa": _Kind("gemma3", 6, 2, 1),
     "tiny-hybrid": _Kind("lfm2", 4, 2, 2),
 }
@@ -87,6 +90,15 @@ def _byte_tokens() -> list[str]:
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+def _further_tokens(name: str) -> dict[str, bool]:
+    """Every known tag of every family, for the sister that has them all, and whether it is a control token."""
+    if name != "tiny-tags":
+        return {}
+    held = {*_CONTROLS, *_MARKS}
+    tags = {tag: tag not in families.USER_DEFINED for tag in families.vocabulary() if tag not in held}
+    return tags | dict.fromkeys(families.ORDINARY, False)
 
 
 def _code(byte: int) -> list[int]:
@@ -140,7 +152,8 @@ def _votes(np: Any, size: int) -> Any:
     table[_byte(ANSWER[0]), _D.NEWLINE] = 24
     for place, following in enumerate([*map(_byte, ANSWER[1:]), _END]):
         table[following, _D.ANSWER + place] = 24
-    table[_byte("."), _D.QUOTE] = 24  # a free string is ".", and more of them where it must be longer
+    # A free string is ".", and more of them where it must be longer. A name begins behind a quote too: its copy has less to say.
+    table[_byte("."), _D.QUOTE] = 60
     table[_byte("."), _D.ANSWER + ANSWER.index(".")] = 5
     table[_byte(" "), _D.COLON] = table[_byte(" "), _D.COMMA] = 24  # as tojson writes
     table[_byte("}"), _D.OPENING] = table[_byte("]"), _D.OPENING] = 24
@@ -222,7 +235,7 @@ def _tensors(np: Any, kind: _Kind, size: int) -> dict[str, Any]:
 
 
 def write_tiny(path: Path, name: str = "tiny") -> None:
-    """Write a tiny model, in the GGUF format, of half a megabyte or so.
+    """Write a tiny model, in the GGUF format, of half a megabyte or so (``tiny-tags``: two).
 
     Parameters
     ----------
@@ -231,14 +244,17 @@ def write_tiny(path: Path, name: str = "tiny") -> None:
     name : str
         ``tiny``, or one of its sisters, which differ in what the server has to remember for them: ``tiny-swa`` has a sliding
         window of 64 tokens (gemma3), ``tiny-hybrid`` partly one state that cannot be cut back (lfm2). The sisters answer
-        and never call: they read nothing of what they remember.
+        and never call: they read nothing of what they remember. ``tiny-tags`` says what ``tiny`` says, and its vocabulary holds
+        every control tag of every known family.
     """
     import gguf
     import numpy as np
 
     kind = KINDS[name]
     kinds = gguf.TokenType
-    tokens = [*_CONTROLS, *_byte_tokens(), *_MARKS]
+    further = _further_tokens(name)
+    tokens = [*_CONTROLS, *_byte_tokens(), *_MARKS, *further]
+    types = [kinds.CONTROL] * len(_CONTROLS) + [kinds.NORMAL] * 256 + [kinds.USER_DEFINED] * len(_MARKS)
     tensors = _tensors(np, kind, len(tokens))
     writer = gguf.GGUFWriter(path, kind.architecture)
     writer.add_name(name)
@@ -263,7 +279,7 @@ def write_tiny(path: Path, name: str = "tiny") -> None:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
-    writer.add_token_types([kinds.CONTROL] * len(_CONTROLS) + [kinds.NORMAL] * 256 + [kinds.USER_DEFINED] * len(_MARKS))
+    writer.add_token_types(types + [kinds.CONTROL if control else kinds.USER_DEFINED for control in further.values()])
     writer.add_token_merges(["! !"])  # never met: the format wants one
     writer.add_bos_token_id(0)
     writer.add_pad_token_id(0)

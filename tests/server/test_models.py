@@ -33,7 +33,7 @@ def test_the_bytes_are_the_same_in_every_process(name: str, tmp_path: Path) -> N
     one, two = (tmp_path / seed for seed in "12")
     assert one.read_bytes() == two.read_bytes()
     assert one.read_bytes()[:4] == b"GGUF"
-    assert 400_000 < one.stat().st_size < 800_000
+    assert 400_000 < one.stat().st_size < (2_500_000 if name == "tiny-tags" else 800_000)
 
 
 def test_two_codes_differ_in_four_places_at_least() -> None:
