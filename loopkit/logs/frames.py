@@ -126,7 +126,8 @@ def finding(requests: pd.DataFrame) -> list[tuple[str, str]]:
         return [("read", "unknown"), ("lost", "unknown")]
     read, prompt = requests["read_tokens"].sum(), requests["prompt_tokens"][known].sum()
     lost = requests["lost_tokens"].dropna()
-    unknown = f" (unknown of {(~known).sum():,} requests)" if not known.all() else ""
+    silent = int((~known).sum())
+    unknown = f" ({silent:,} request{'s' if silent > 1 else ''} not reported)" if silent else ""
     return [("read", f"{read:,} of {prompt:,} prompt tokens{unknown}"), ("lost", f"{lost.sum():,}" if len(lost) else "unknown")]
 
 

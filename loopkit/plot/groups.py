@@ -1,0 +1,117 @@
+"""What ``prefix_reuse`` draws, as numbers: the parts of each bar, groups side by side, runs of losses.
+
+Knows nothing of figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+__all__ = ["Group", "Run", "Stack", "groups_of", "labels_of", "runs_of", "same_work"]
+
+GAP = 1.5
+"Between the groups, in bars; a share of all where these are many."
+
+
+class Stack(NamedTuple):
+    """Heights of the parts of each request's bar, in tokens; together they are the prompt."""
+
+    reused: NDArray[np.float64]
+    lost: NDArray[np.float64]
+    new: NDArray[np.float64]
+    unknown: NDArray[np.float64]
+    "Where the server did not say what was cached, or nothing says what should have been."
+
+    @classmethod
+    def of(cls, usage: pd.DataFrame) -> Stack:
+        """Work them out of a frame of requests."""
+        prompt, cached, lost = (
+            usage[name].to_numpy(float, na_value=np.nan) for name in ("prompt_tokens", "cached_tokens", "lost_tokens")
+        )
+        read = prompt - cached
+        lost = np.minimum(lost, read)
+        unknown = np.where(np.isnan(cached), prompt, np.where(np.isnan(lost), read, 0))
+        return cls(*(np.nan_to_num(part).astype(np.float64) for part in (cached, lost, read - lost, unknown)))
+
+
+class Group(NamedTuple):
+    """The requests of one session or replay, side by side."""
+
+    label: str
+    usage: pd.DataFrame
+    left: float
+    "Where its first bar stands."
+
+    @property
+    def x(self) -> NDArray[np.float64]:
+        return np.arange(len(self.usage), dtype=np.float64) + np.float64(self.left)
+
+    @property
+    def right(self) -> float:
+        return self.left + len(self.usage)
+
+
+class Run(NamedTuple):
+    """Losses of one cause that follow each other."""
+
+    x: NDArray[np.float64]
+    height: NDArray[np.float64]
+    lost: float
+    text: str
+
+
+def labels_of(usage: pd.DataFrame, sessions: pd.DataFrame | None) -> dict[str, str]:
+    """What to call each session."""
+    names = {session: session for session in usage["session"].unique()}
+    if sessions is None:
+        return names
+    replays = sessions[sessions["source"] == "replay"]
+    names |= dict(zip(replays["session"], replays["variant"].fillna("replayed unchanged"), strict=True))
+    originals = set(names) - set(replays["session"])
+    if len(originals) == 1 and originals == set(replays["parent"].dropna()):
+        names[originals.pop()] = "contract kept"
+    return names
+
+
+def groups_of(usage: pd.DataFrame, names: Mapping[str, str]) -> Iterator[Group]:
+    """The sessions, from left to right."""
+    left, gap = 0.0, max(GAP, 0.04 * len(usage))
+    for session, requests in usage.groupby("session", sort=False):
+        group = Group(names[str(session)], requests, left)
+        yield group
+        left = group.right + gap
+
+
+def runs_of(group: Group, cache_loss: pd.DataFrame | None) -> Iterator[Run]:
+    """The runs of a group, from left to right."""
+    lost, height = (group.usage[name].to_numpy(float, na_value=0) for name in ("lost_tokens", "prompt_tokens"))
+    causes = ["" if not tokens else cause for tokens, cause in zip(lost, _causes(group.usage, cache_loss), strict=True)]
+    begin = 0
+    for cause, same in groupby(causes):
+        end = begin + len(list(same))
+        if cause:
+            text = cause if end - begin == 1 else f"{cause} × {end - begin:,}"
+            yield Run(group.x[begin:end], height[begin:end], float(lost[begin:end].sum()), text)
+        begin = end
+
+
+def _causes(usage: pd.DataFrame, cache_loss: pd.DataFrame | None) -> list[str]:
+    """The cause of each request's loss; ``loss`` where none is given."""
+    if cache_loss is None:
+        return ["loss"] * len(usage)
+    keys = ["session", "epoch", "request"]
+    known = cache_loss.drop_duplicates(keys).set_index(keys)["cause"]
+    return known.reindex(pd.MultiIndex.from_frame(usage[keys])).fillna("loss").tolist()
+
+
+def same_work(groups: list[Group], sessions: pd.DataFrame) -> bool:
+    """Whether all are replays of one session, or it."""
+    shown = sessions[sessions["session"].isin([group.usage["session"].iloc[0] for group in groups])]
+    origins = shown["parent"].where(shown["source"] == "replay", shown["session"])
+    return origins.nunique(dropna=False) == 1

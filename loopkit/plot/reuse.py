@@ -1,0 +1,233 @@
+"""``prefix_reuse``: what each request's prompt was made of, as the server saw it.
+
+The numbers come from :mod:`loopkit.plot.groups`, the drawing stands here. Few requests are bars, many are steps. Knows nothing of
+files; what is not known is drawn as such, never as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from loopkit.logs.frames import finding
+from loopkit.logs.load import Logs
+from loopkit.plot.groups import Group, Stack, groups_of, labels_of, runs_of, same_work
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["prefix_reuse"]
+
+BARS = 200
+"Up to so many requests are drawn as bars."
+DARK, GREY = "#8f3500", "#4d4d4d"
+"Of losses' marks and names; of borders and what was not reported."
+ROWS = 3
+"Rows of causes above the bars."
+ROW = 0.085
+"Height of a row of text, as a share of the highest bar."
+
+# Light, middle, dark: apart in greyscale and for colour-blind eyes; what was lost has a hatch as well.
+STYLES: Mapping[str, Mapping[str, Any]] = {
+    "reused": {"label": "reused from the cache", "facecolor": "#b3d1e8", "edgecolor": "#b3d1e8"},
+    "lost": {"label": "read again (lost)", "facecolor": "#e0590b", "edgecolor": "#ffffff", "hatch": "////"},
+    "new": {"label": "new", "facecolor": "#163f66", "edgecolor": "#163f66"},
+    "unknown": {"label": "not known", "facecolor": "#ffffff", "edgecolor": "#767676", "hatch": "...."},
+}
+
+
+_ORDER = {style["label"]: index for index, style in enumerate(STYLES.values())}
+_STEPS = [digit * 10**power for power in range(12) for digit in (1, 2, 5)]
+
+
+def prefix_reuse(
+    logs: Logs | pd.DataFrame,
+    ax: Axes | None = None,
+    *,
+    cache_loss: pd.DataFrame | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Axes:
+    """Draw for each request how much of its prompt was reused, read again and new.
+
+    Sessions and replays stand side by side. Losses are marked with their cause, the borders of epochs with a line.
+
+    Parameters
+    ----------
+    logs : Logs or DataFrame
+        Logs, or a frame like their ``usage``, which may be filtered.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+    cache_loss : DataFrame, optional
+        With a frame: the causes of its losses.
+    labels : mapping of str to str, optional
+        What to call a session, by its id. By default a replay is called after its variant.
+
+    Returns
+    -------
+    Axes
+        Nothing is shown, and no other figure is touched.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> usage = pd.DataFrame({"prompt_tokens": [900, 1000], "cached_tokens": [0, 900], "read_tokens": [900, 100]}, dtype="Int64")
+    >>> usage = usage.assign(session="a", epoch=0, request=[1, 2], lost_tokens=0)
+    >>> prefix_reuse(usage, Figure().subplots()).get_title()
+    'read 1,000 of 1,900 prompt tokens; lost 0'
+    """
+    if isinstance(logs, Logs):
+        usage, cache_loss, sessions = logs.usage, logs.cache_loss, logs.sessions
+    else:
+        usage, sessions = logs, None
+    ax = _new_axes() if ax is None else ax
+    names = {**labels_of(usage, sessions), **(labels or {})}
+    groups = list(groups_of(usage, names))
+    top = float(np.nanmax(usage["prompt_tokens"].to_numpy(float, na_value=np.nan), initial=1))
+    as_bars = len(usage) <= BARS
+    _draw_stacks(ax, groups, as_bars=as_bars)
+    rows = _draw_losses(ax, groups, cache_loss, top, each=as_bars)
+    rows += _draw_borders(ax, groups, top * (1.06 + ROW * rows))
+    rows += _draw_legend(ax)
+    ax.set(xlim=(-1, _right(groups)), ylim=(0, top * (1.06 + ROW * rows)), xlabel="request", ylabel="prompt tokens")
+    ax.yaxis.set_major_formatter("{x:,.0f}")
+    _draw_ticks(ax, groups)
+    _draw_titles(ax, groups, sessions)
+    return ax
+
+
+def _new_axes() -> Axes:
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=(9.5, 4.2), layout="constrained")[1]
+
+
+def _draw_stacks(ax: Axes, groups: list[Group], *, as_bars: bool) -> None:
+    """Bars, or for many requests one step-shaped area a part and group."""
+    stacks = [Stack.of(group.usage) for group in groups]
+    for index, (part, style) in enumerate(STYLES.items()):
+        if not any(getattr(stack, part).any() for stack in stacks):
+            continue
+        label = style["label"]
+        for group, stack in zip(groups, stacks, strict=True):
+            bottom = np.sum(stack[:index], axis=0) if index else np.zeros(len(group.usage))
+            look = {**style, "linewidth": 0, "label": label}
+            label = "_nolegend_"
+            if as_bars:
+                ax.bar(group.x, stack[index], 0.85, bottom, **look)
+            else:
+                edges = np.append(group.x, group.right) - 0.5
+                low, high = (np.append(values, values[-1:]) for values in (bottom, bottom + stack[index]))
+                ax.fill_between(edges, low, high, step="post", **look)
+    unsaid = [group.x[group.usage["prompt_tokens"].isna()] for group in groups]
+    if any(map(len, unsaid)):
+        at = np.concatenate(unsaid)
+        look = {"marker": "$?$", "linestyle": "none", "color": GREY, "clip_on": False, "zorder": 3}
+        ax.plot(at, np.zeros(len(at)), label="prompt not reported", **look)
+
+
+def _draw_losses(ax: Axes, groups: list[Group], cache_loss: pd.DataFrame | None, top: float, *, each: bool) -> int:
+    """Mark each loss, or the middle of each run of them, and name the causes of the largest runs.
+
+    Returns
+    -------
+    int
+        Rows of names above the bars.
+    """
+    runs = [run for group in groups for run in runs_of(group, cache_loss)]
+    if not runs:
+        return 0
+    shown = [slice(None) if each else slice(len(run.x) // 2, len(run.x) // 2 + 1) for run in runs]
+    x = np.concatenate([run.x[some] for run, some in zip(runs, shown, strict=True)])
+    y = np.concatenate([run.height[some] for run, some in zip(runs, shown, strict=True)])
+    ax.plot(x, y + top * 0.02, "v", color=DARK, markersize=4, zorder=3, label="loss, and its cause")
+    width = _characters(ax) / (_right(groups) + 1)
+    free = [-np.inf] * ROWS
+    for run in sorted(sorted(runs, key=lambda run: -run.lost)[: 4 * ROWS], key=lambda run: run.x[0]):
+        middle, half = (run.x[0] + run.x[-1]) / 2, len(run.text) / width / 2
+        row = next((row for row in range(ROWS) if free[row] < min(middle - half, run.x[0])), None)
+        if row is not None:
+            level = top * (1.06 + ROW * row)
+            free[row] = max(middle + half, run.x[-1])
+            ax.plot([run.x[0] - 0.4, run.x[-1] + 0.4], [level, level], color=DARK, linewidth=1, label="_nolegend_")
+            ax.text(middle, level + top * 0.012, run.text, ha="center", va="bottom", fontsize="small", color=DARK)
+    return sum(end > -np.inf for end in free)
+
+
+def _draw_borders(ax: Axes, groups: list[Group], y: float) -> int:
+    """A line where an epoch begins; its number, where there is room. Returns the rows that the numbers take."""
+    borders = [
+        (group.x[at] - 0.5, f"epoch {group.usage['epoch'].iloc[at]}")
+        for group in groups
+        for at in np.flatnonzero(group.usage["epoch"].diff().fillna(0).to_numpy(float))
+    ]
+    for x, text in borders:
+        ax.vlines(x, 0, y + ROW * y / 1.5, color=GREY, linewidth=1, linestyle="--", label="_nolegend_")
+        if len(borders) <= 12:
+            ax.text(x, y, f" {text}", va="bottom", fontsize="small", color=GREY)
+    return int(0 < len(borders) <= 12)
+
+
+def _draw_legend(ax: Axes) -> int:
+    """In the free rows at the top, so that it is never cut off. Returns the rows that it takes."""
+    entries = zip(*ax.get_legend_handles_labels(), strict=True)
+    handles, texts = [], []
+    for handle, text in sorted(entries, key=lambda entry: _ORDER.get(entry[1], len(_ORDER))):
+        handles.append(handle)
+        texts.append(text)
+    if not handles:
+        return 0
+    room = _characters(ax)
+    columns = len(texts) if sum(len(text) + 8 for text in texts) <= room else max(1, int(room // (max(map(len, texts)) + 8)))
+    ax.legend(handles, texts, loc="upper left", ncols=columns, frameon=False, fontsize="small", borderaxespad=0.2)
+    return -(-len(texts) // columns)
+
+
+def _draw_ticks(ax: Axes, groups: list[Group]) -> None:
+    """Number the requests of each group from 1."""
+    total = sum(len(group.usage) for group in groups)
+    step = next(step for step in _STEPS if total <= 16 * step)
+    ticks = [(group.x[at - 1], at) for group in groups for at in range(1, len(group.usage) + 1) if at % step == 0 or at == 1]
+    ax.set_xticks([x for x, _ in ticks], [f"{at:,}" for _, at in ticks])
+
+
+def _draw_titles(ax: Axes, groups: list[Group], sessions: pd.DataFrame | None) -> None:
+    """The finding above the axes; over each of several groups its name and its own."""
+    if len(groups) < 2:
+        ax.set_title("; ".join(map(" ".join, finding(pd.concat([group.usage for group in groups])))) if groups else "no requests")
+        return
+    room = _characters(ax) / (_right(groups) + 1)
+    most = 0
+    for group in groups:
+        found = dict(finding(group.usage))
+        fits = int(len(group.usage) * room) + 2
+        lines = [group.label, f"read {found['read'].removesuffix(' prompt tokens')}", f"lost {found['lost']}"]
+        text = "\n".join([lines[0], ", ".join(lines[1:])] if len(", ".join(lines[1:])) <= fits else lines)
+        if all(len(line) <= fits for line in text.split("\n")):
+            most = max(most, text.count("\n") + 1)
+            middle = (group.x[0] + group.x[-1]) / 2
+            ax.text(middle, 1.01, text, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize="medium")
+    ax.set_title(_comparison(groups, sessions), pad=8 + 14 * most)
+
+
+def _comparison(groups: list[Group], sessions: pd.DataFrame | None) -> str:
+    """What the groups say together: how many times as many tokens one read, where they did the same work."""
+    read = {group.label: group.usage["read_tokens"].sum(min_count=1) for group in groups}
+    known = {label: float(tokens) for label, tokens in read.items() if not pd.isna(tokens)}
+    if sessions is not None and len(known) == len(groups) and min(known.values()) > 0 and same_work(groups, sessions):
+        least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+        times = known[most] / known[least]
+        return f"{most} read {times:,.{1 if times < 100 else 0}f} times as many prompt tokens as {least}"
+    return "; ".join(map(" ".join, finding(pd.concat([group.usage for group in groups]))))
+
+
+def _right(groups: list[Group]) -> float:
+    """The right end of the axis; a bar of three is not as wide as the figure."""
+    return max(groups[-1].right, 3) if groups else 3
+
+
+def _characters(ax: Axes) -> float:
+    """How many characters of a small font fit into the width of the axes, about."""
+    return ax.bbox.width * 72 / ax.figure.dpi / 4.7

@@ -1,0 +1,240 @@
+"""The figure says what the frame says; its artists' data are looked at, not its pixels."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
+from matplotlib.path import Path as MplPath
+from numpy.typing import NDArray
+
+from loopkit.logs.load import Logs, load
+from loopkit.plot import prefix_reuse
+from loopkit.plot.groups import Stack
+from loopkit.plot.reuse import STYLES
+from loopkit.records import LogRecord
+from tests.logs.make import assistant, end, kept, replay, start, usage, user, write, write_session
+
+
+@pytest.fixture(autouse=True)
+def no_figures_are_left() -> Iterator[None]:
+    mpl.use("agg")
+    yield
+    pyplot.close("all")
+
+
+def one(home: Path, requests: int, loses: frozenset[int] = frozenset()) -> Logs:
+    write_session(home, "a", [start("a"), *kept(requests, loses=loses)])
+    return load(home)
+
+
+def kept_and_broken(home: Path, requests: int) -> Logs:
+    write_session(home, "a", [start("a"), *kept(requests)])
+    write(home / "replays/r.jsonl", replay("live_system", requests, broken=True))
+    return load(home)
+
+
+def heights(ax: Axes) -> dict[str, list[float]]:
+    """Heights of the bars of each part, all groups in one list."""
+    made: dict[str, list[float]] = {}
+    part = ""
+    for bars in ax.containers:
+        assert isinstance(bars, BarContainer)
+        label = str(bars.get_label())
+        part = part if label == "_nolegend_" else label
+        made.setdefault(part, []).extend(float(bar.get_height()) for bar in bars)
+    return made
+
+
+def texts(ax: Axes) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+def legend(ax: Axes) -> list[str]:
+    found = ax.get_legend()
+    assert found is not None
+    return [text.get_text() for text in found.get_texts()]
+
+
+def marks(ax: Axes) -> list[tuple[float, float]]:
+    lines = [line for line in ax.lines if line.get_marker() == "v"]
+    return [(float(x), float(y)) for line in lines for x, y in np.asarray(line.get_xydata())]
+
+
+def vertices(path: MplPath) -> NDArray[np.float64]:
+    return np.asarray(path.vertices, np.float64)
+
+
+def drawn(ax: Axes) -> int:
+    """Draw for real; warnings are errors. Returns the size of the picture."""
+    figure = ax.figure
+    assert isinstance(figure, Figure)
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    return len(out.getvalue())
+
+
+def test_bars_are_the_frame(tmp_path: Path) -> None:
+    ax = prefix_reuse(one(tmp_path, 4, loses=frozenset({3})))
+    assert heights(ax) == {
+        "reused from the cache": [0, 1000, 0, 1200],
+        "read again (lost)": [0, 0, 1100, 0],
+        "new": [1000, 100, 100, 100],
+    }
+    tops = [bar.get_y() + bar.get_height() for bar in ax.containers[2]]
+    assert tops == [1000, 1100, 1200, 1300], "the parts together are the prompt"
+    assert ax.get_title() == "read 2,400 of 4,600 prompt tokens; lost 1,100"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("request", "prompt tokens")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3", "4"]
+    assert drawn(ax)
+
+
+def test_a_loss_is_marked_with_its_cause(tmp_path: Path) -> None:
+    ax = prefix_reuse(one(tmp_path, 9, loses=frozenset({3, 4, 8})))
+    assert [x for x, _ in marks(ax)] == [2, 3, 7]
+    assert texts(ax) == ["slot_taken × 2", "slot_taken"]
+    assert legend(ax) == ["reused from the cache", "read again (lost)", "new", "loss, and its cause"]
+
+
+def test_nothing_lost_nothing_marked(tmp_path: Path) -> None:
+    ax = prefix_reuse(one(tmp_path, 3))
+    assert marks(ax) == []
+    assert texts(ax) == []
+    assert legend(ax) == ["reused from the cache", "new"]
+
+
+def test_unknown_is_hatched_and_not_zero(tmp_path: Path) -> None:
+    unknown: list[LogRecord] = [
+        *(user(1), assistant(1), usage(1, 1, 900, 0, shortfall="first_request")),
+        *(user(2), assistant(2), usage(2, 2, 1000, None)),
+        *(user(3), assistant(3), usage(3, 3, 1100, 300)),
+        *(user(4), assistant(4), usage(4, 4, None, None)),
+    ]
+    write_session(tmp_path, "a", [start("a"), *unknown])
+    ax = prefix_reuse(load(tmp_path))
+    assert heights(ax) == {"reused from the cache": [0, 0, 300, 0], "new": [900, 0, 0, 0], "not known": [0, 1000, 800, 0]}
+    [hatched] = [bars for bars in ax.containers if bars.get_label() == "not known"]
+    assert all(bar.get_hatch() for bar in hatched)
+    assert legend(ax)[-1] == "prompt not reported"
+    [unsaid] = [line for line in ax.lines if line.get_label() == "prompt not reported"]
+    assert np.asarray(unsaid.get_xdata()).tolist() == [3]
+    assert "2 requests not reported" in ax.get_title()
+
+
+def test_epoch_borders(tmp_path: Path) -> None:
+    write_session(tmp_path, "a", [start("a"), *kept(3), end(9)], [start("a", 1), *kept(2)])
+    ax = prefix_reuse(load(tmp_path))
+    assert [text.strip() for text in texts(ax)] == ["epoch 1"]
+    [border] = ax.collections
+    assert vertices(border.get_paths()[0])[0, 0] == 2.5
+
+
+def test_groups_stand_side_by_side_under_their_names(tmp_path: Path) -> None:
+    ax = prefix_reuse(kept_and_broken(tmp_path, 4))
+    assert heights(ax)["reused from the cache"] == [0, 1000, 1100, 1200, 0, 0, 0, 0]
+    assert heights(ax)["read again (lost)"] == [0, 0, 0, 0, 0, 1000, 1100, 1200]
+    assert texts(ax) == [
+        "system_changed × 3",
+        "contract kept\nread 1,300 of 4,600, lost 0",
+        "live_system\nread 4,600 of 4,600, lost 3,300",
+    ]
+    assert ax.get_title() == "live_system read 3.5 times as many prompt tokens as contract kept"
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3", "4", "1", "2", "3", "4"]
+    lefts = [float(bar.get_x()) for bars in ax.containers[:2] for bar in bars]
+    assert lefts == sorted(lefts)
+    assert lefts[4] - lefts[3] > 2
+
+
+def test_sessions_of_different_work_are_not_compared(tmp_path: Path) -> None:
+    write_session(tmp_path, "a", [start("a"), *kept(2)])
+    write_session(tmp_path, "b", [start("b"), *kept(3)])
+    ax = prefix_reuse(load(tmp_path), labels={"b": "the other"})
+    assert ax.get_title() == "read 2,300 of 5,400 prompt tokens; lost 0"
+    assert [text.split("\n")[0] for text in texts(ax)] == ["a", "the other"]
+
+
+def test_a_frame_will_do_and_may_be_filtered(tmp_path: Path) -> None:
+    logs = kept_and_broken(tmp_path, 5)
+    late = logs.usage[logs.usage["request"] > 3]
+    ax = prefix_reuse(late)
+    assert heights(ax)["new"] == [100, 100, 100, 100]
+    assert texts(ax)[0] == "loss × 2", "without the frame of losses their cause is not known"
+    named = prefix_reuse(late, cache_loss=logs.cache_loss)
+    assert texts(named)[0] == "system_changed × 2"
+
+
+def test_no_requests(tmp_path: Path) -> None:
+    ax = prefix_reuse(load(tmp_path))
+    assert ax.get_title() == "no requests"
+    assert drawn(ax)
+
+
+@pytest.mark.parametrize("requests", [3, 30, 201, 3000])
+def test_few_and_many(requests: int, tmp_path: Path) -> None:
+    ax = prefix_reuse(one(tmp_path, requests, loses=frozenset({3, *range(100, 120), 2222})))
+    artists = len(ax.patches) + len(ax.collections) + len(ax.lines) + len(ax.texts)
+    if requests > 200:
+        assert artists < 30
+        assert len(marks(ax)) == len([at for at in (3, 100, 2222) if at <= requests]), "one mark a run"
+        reused, lost, new = ax.collections[:3]
+        assert [part.get_label() for part in (reused, lost, new)] == ["reused from the cache", "read again (lost)", "new"]
+        top = max(vertices(path)[:, 1].max() for path in new.get_paths())
+        assert top == 1000 + (requests - 1) * 100
+        assert len(vertices(reused.get_paths()[0])) > 2 * requests, "steps, one a request"
+    else:
+        assert len(ax.patches) == 3 * requests
+    assert len(ax.get_xticks()) <= 18
+    assert drawn(ax)
+
+
+def test_the_axes_given_are_used_and_no_other(tmp_path: Path) -> None:
+    logs = one(tmp_path, 3)
+    figure = Figure()
+    mine = figure.subplots()
+    assert prefix_reuse(logs, ax=mine) is mine
+    assert pyplot.get_fignums() == []
+    current = pyplot.subplots()[1]
+    new = prefix_reuse(logs)
+    assert new is not current
+    assert not current.has_data()
+    assert len(pyplot.get_fignums()) == 2, "one new figure, which a notebook shows once and pyplot can close"
+
+
+def test_no_style_is_set_and_nothing_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyplot, "show", lambda: pytest.fail("shown"))
+    before = dict(mpl.rcParams)
+    prefix_reuse(one(tmp_path, 3))
+    assert dict(mpl.rcParams) == before
+
+
+def test_parts_are_apart_in_greyscale() -> None:
+    grey = {part: np.dot(to_rgb(style["facecolor"]), (0.299, 0.587, 0.114)) for part, style in STYLES.items()}
+    steps = np.diff(sorted(grey.values()))
+    assert steps.min() > 0.15
+    assert STYLES["lost"]["hatch"] != STYLES["unknown"]["hatch"]
+
+
+def test_the_parts_of_a_bar_are_its_prompt() -> None:
+    """Also where a loss is larger than what was read, as an inexact expectation can make it."""
+    frame = pd.DataFrame(
+        {
+            "prompt_tokens": [100, 100, 100, 100, None],
+            "cached_tokens": [0, 60, None, 60, None],
+            "lost_tokens": [0, 50, None, None, None],
+        },
+        dtype="Int64",
+    )
+    stack = Stack.of(frame)
+    assert np.sum(stack, axis=0).tolist() == [100, 100, 100, 100, 0]
+    assert stack.lost.tolist() == [0, 40, 0, 0, 0]
+    assert stack.unknown.tolist() == [0, 0, 100, 40, 0]
