@@ -415,7 +415,7 @@ def decode_replay(data: bytes) -> ReplayRecord:
 
 
 def check_raw(record: LogRecord) -> None:
-    """Read the parts of a record that msgspec passes over as bytes.
+    """Read the parts of a record that msgspec passes over as bytes or takes as any JSON.
 
     Raises
     ------
@@ -425,11 +425,19 @@ def check_raw(record: LogRecord) -> None:
     if isinstance(record, Assistant):
         record.calls()
         if record.extra is not UNSET:
-            fault = find_unencodable(record.extra, "extra")
-            if fault is not None:
-                raise ValueError(f"{fault[1]} - at `$.{fault[0]}`")
+            _check_free(record.extra, "extra")
+    elif isinstance(record, SessionStart):
+        _check_free(record.options, "options")
+    elif isinstance(record, CacheLoss):
+        _check_free(record.evidence, "evidence")
     elif isinstance(record, UsageRecord) and record.reported is not UNSET:
         decode(bytes(record.reported), dict[str, Any])
+
+
+def _check_free(value: Any, name: str) -> None:
+    fault = find_unencodable(value, name)
+    if fault is not None:
+        raise ValueError(f"{fault[1]} - at `$.{fault[0]}`")
 
 
 def encode_message(message: ChatMessage) -> bytes:

@@ -63,7 +63,7 @@ class Order:
     __slots__ = ("_at", "_carried", "_open", "epoch", "highest_call", "requests", "session")
 
     def __init__(self, session: str, epoch: int, highest_call: int = 0) -> None:
-        self.session, self.epoch, self.highest_call = session, epoch, highest_call
+        self.session, self.epoch, self.highest_call = str(session), epoch, highest_call
         self.requests = 0
         self._at = _NOTHING
         self._carried = 0
@@ -152,7 +152,7 @@ class Order:
                 return self._refuse("cache_loss", "it follows the usage record of its request")
             if record.request != self.requests:
                 return f"cache_loss.request is {record.request}, but the usage record before it counts request {self.requests}"
-            return self._move(_SOUND)
+            return self._raw_fault(record) or self._move(_SOUND)
         if isinstance(record, SessionStart):
             return self._start(record)
         if isinstance(record, EpochEnd):
@@ -195,7 +195,7 @@ class Order:
             if record.carried.from_epoch >= self.epoch:
                 return f"session_start.carried.from_epoch is {record.carried.from_epoch}, in epoch {self.epoch}"
             self._carried = record.carried.records
-        return self._move(_CARRIED if self._carried else _SOUND)
+        return self._raw_fault(record) or self._move(_CARRIED if self._carried else _SOUND)
 
     def _one_carried(self) -> str:
         self._carried -= 1

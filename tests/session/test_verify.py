@@ -1,0 +1,159 @@
+"""Verify finds every fault, names file and line, and changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import loopkit.request
+from loopkit.errors import BaselineMismatch, SessionNotFound, TornLog
+from loopkit.ids import SessionId
+from loopkit.records import ChatMessage, encode_message
+from loopkit.session.session import Session
+from loopkit.session.verify import verify
+from tests.session.build import bodies_of, chained, create, digests, filled, group
+
+ID = SessionId("lima")
+
+
+def test_a_home_a_session_a_directory_and_a_list(tmp_path: Path) -> None:
+    with filled(tmp_path) as session, create(tmp_path, "rome") as other:
+        counts = {"home": (2, 5, 25), "one": (1, 5, 24)}
+        for what, (sessions, requests, records) in (
+            (tmp_path, counts["home"]),
+            (str(tmp_path), counts["home"]),
+            ([session, other.dir], counts["home"]),
+            (session, counts["one"]),
+            (session.dir, counts["one"]),
+        ):
+            result = verify(what)  # type: ignore[arg-type]
+            assert result.ok
+            assert (result.sessions, result.requests, result.records) == (sessions, requests, records)
+    with pytest.raises(SessionNotFound):
+        verify(tmp_path / "nowhere")
+
+
+def test_one_changed_character_names_file_and_line(tmp_path: Path) -> None:
+    with filled(tmp_path) as session:
+        path = session.dir / "0.jsonl"
+    data = path.read_bytes()
+    for line, text in enumerate(data.split(b"\n")[:-1], 1):
+        at = data.index(text) + text.index(b'"time":"20') + 9
+        path.write_bytes(data[:at] + b"1" + data[at + 1 :])
+        with pytest.raises(TornLog) as caught:
+            Session.open(tmp_path, ID)
+        assert (caught.value.path, caught.value.line) == (str(path), line)
+        assert [(fault.path, fault.line) for fault in verify(tmp_path).faults] == [(str(path), line)]
+    path.write_bytes(data)
+    assert verify(tmp_path).ok
+
+
+def test_one_changed_character_in_a_baseline_names_file_and_hashes(tmp_path: Path) -> None:
+    with filled(tmp_path) as session:
+        path = session.dir / "1.baseline.json"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"kind", b"fond"))
+    (fault,) = verify(tmp_path).faults
+    with pytest.raises(BaselineMismatch) as caught:
+        Session.open(tmp_path, ID)
+    assert fault.path == str(path)
+    assert caught.value.expected in fault.why
+    assert caught.value.found in fault.why
+    path.unlink()
+    (fault,) = verify(tmp_path).faults
+    assert fault.path == str(path)
+
+
+def test_a_record_edited_with_a_right_crc_is_found_by_the_request(tmp_path: Path) -> None:
+    """What a person's editor cannot do, a script can: the crc is right, but the request is not the one that was sent."""
+    with create(tmp_path) as session:
+        for number in range(4):
+            session.extend(group(session, f"question {number}"))
+        path = session.dir / "0.jsonl"
+    bodies = bodies_of(path.read_bytes())
+    bodies[4] = bodies[4].replace(b"question 1", b"question 7")
+    path.write_bytes(chained(bodies))
+    assert len(Session.read(tmp_path, ID).records) == 13
+    (fault,) = verify(tmp_path).faults
+    data = path.read_bytes()
+    assert (fault.path, fault.line) == (str(path), 7)
+    assert fault.offset == sum(len(line) + 1 for line in data.split(b"\n")[:6])
+    assert "request 2" in fault.why
+
+
+def test_another_recorded_size_is_found(tmp_path: Path) -> None:
+    with create(tmp_path) as session:
+        session.extend(group(session, "Hi."))
+        size = next(session.requests()).size
+        path = session.dir / "0.jsonl"
+    bodies = bodies_of(path.read_bytes())
+    bodies[3] = bodies[3].replace(b'"request_bytes":%d' % size, b'"request_bytes":%d' % (size + 1))
+    path.write_bytes(chained(bodies))
+    assert [fault.line for fault in verify(tmp_path).faults] == [4]
+
+
+def test_an_encoder_that_changed_since_makes_verify_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path).close()
+
+    def spaced(message: ChatMessage) -> bytes:
+        return encode_message(message).replace(b'":"', b'": "', 1)
+
+    assert verify(tmp_path).ok
+    monkeypatch.setattr(loopkit.request, "encode_message", spaced)
+    assert [(Path(fault.path).name, fault.line) for fault in verify(tmp_path).faults] == [("0.jsonl", 4), ("1.jsonl", 8)]
+
+
+def test_every_fault_is_found_not_only_the_first(tmp_path: Path) -> None:
+    with filled(tmp_path) as session:
+        directory = session.dir
+    create(tmp_path, "rome").close()
+    first, second = directory / "0.jsonl", directory / "1.jsonl"
+    lines = first.read_bytes().split(b"\n")
+    lines[1] = lines[1].replace(b"light", b"night")
+    lines[4] = lines[4].replace(b"07:31", b"07:30", 1)
+    lines.insert(8, b"")
+    first.write_bytes(b"\n".join(lines))
+    second.write_bytes(second.read_bytes()[:-1])
+    (directory / "1.baseline.json").unlink()
+    (tmp_path / "sessions" / "rome" / "0.jsonl").unlink()
+    before = digests(directory)
+    result = verify(tmp_path)
+    assert not result.ok
+    assert sorted((Path(fault.path).name, fault.line or 0) for fault in result.faults) == [
+        ("0.jsonl", 2),
+        ("0.jsonl", 5),
+        ("0.jsonl", 9),
+        ("1.baseline.json", 0),
+        ("1.jsonl", 11),
+        ("rome", 0),
+    ]
+    assert digests(directory) == before
+    assert "faults 6" in repr(result)
+    assert "fault 6" in result._repr_html_()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_line_lost_doubled_or_moved_is_seen_(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    home = tmp_path_factory.mktemp("home")
+    with create(home) as session:
+        for number in range(3):
+            session.extend(group(session, f"{number}?"))
+        path = session.dir / "0.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1]
+    at = data.draw(st.integers(0, len(lines) - 1))
+    kind = data.draw(st.sampled_from(["lost", "doubled", "moved"]))
+    if kind == "moved":
+        other = data.draw(st.integers(0, len(lines) - 1).filter(lambda n: n != at))
+        lines.insert(other, lines.pop(at))
+    else:
+        lines[at : at + 1] = [] if kind == "lost" else [lines[at]] * 2
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    with pytest.raises(TornLog) as caught:
+        Session.open(home, ID)
+    assert caught.value.path == str(path)
+    assert verify(home).faults[0][:2] == (str(path), caught.value.line)
