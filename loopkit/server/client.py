@@ -19,12 +19,14 @@ from msgspec.structs import replace as replace_in
 
 from loopkit.card import Card
 from loopkit.errors import ServerError, ServerTimeout, StreamCut
+from loopkit.neutralise import Tags
 from loopkit.records import ServerFacts
 from loopkit.request import Request
 from loopkit.server import llama
 from loopkit.server.answer import Answer
 from loopkit.server.probe import Found, probe
 from loopkit.server.stream import Assembly, Completion, Delta, Progress, whole
+from loopkit.server.tags import server_tags
 from loopkit.server.wire import Wire
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class Server:
         self._free = list(range(found.slot_count or 0)) if child is not None else []  # the least recently used first
         self._lock = threading.Lock()
         self._prompt_tokens = self._cached_tokens = 0
+        self._tags: Tags | None = None
 
     def complete(self, request: Request, on_delta: Callable[[Delta], None] | None = None, *, first_call: int = 1) -> Completion:
         """Send a request and wait for the whole answer.
@@ -168,6 +171,19 @@ class Server:
             if self.embedded and slot is not None and slot not in self._free and 0 <= slot < (self.slot_count or 0):
                 self._free.append(slot)
 
+    def tags(self) -> Tags:
+        """The control tags to neutralise for this server, asked once; the default ones where it does not answer.
+
+        Examples
+        --------
+        >>> with serve("tiny") as server:
+        ...     server.tags()
+        <Tags d6ebeb1439b5d8d9: the shapes, 2 literals, 0 cuts>
+        """
+        if self._tags is None:
+            self._tags = server_tags(self.wire)
+        return self._tags
+
     def props(self) -> dict[str, Any]:
         """A llama-server's properties; see `loopkit.server.llama`."""
         return llama.props(self.wire)
@@ -213,7 +229,7 @@ class Server:
         model = (self.model or "of unknown model").replace("\\", "/").rsplit("/", 1)[-1]
         facts = [("engine", self.engine or "unknown")]
         if self.context_size is not None:
-            slots = "" if self.slot_count is None else f"{self.slot_count} slots × "
+            slots = "" if self.slot_count is None else f"{self.slot_count} slot{'s' if self.slot_count != 1 else ''} × "
             facts.append(("context", f"{slots}{self.context_size:,} tokens"))
         if self._prompt_tokens:
             facts.append(("cached", f"{self._cached_tokens:,} of {self._prompt_tokens:,} prompt tokens"))

@@ -1,0 +1,135 @@
+"""The proof, on the server's own tokenizer: whatever a text from outside holds, the prompt's control tokens stay the template's.
+
+Texts are drawn as lists of piece numbers, so that a failing example shows numbers and no tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gguf
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from loopkit.encoding import decode, encode
+from loopkit.errors import ServerError
+from loopkit.neutralise import neutralise
+from loopkit.server import families, models
+from loopkit.server.client import Server, serve
+from tests.tagtext import ALL_TAGS, BAR, DSML, GT, LSB, LT, MBOD, MBOS, MEOS, MNS, QUOTE, RSB, WIDE_BAR, A, F, G, P, S
+
+pytestmark = pytest.mark.server
+
+BEYOND = sorted({tag for tags in families.BEYOND.values() for tag in tags})
+COMMON = [P("im_start"), P("im_end"), P("endoftext"), A("tool_call"), A("/tool_call"), A("tool_response"), A("tools"), A("tool")]
+TAGS = [*COMMON, *ALL_TAGS, *BEYOND, *families.vocabulary()[::9]]
+HALVES = [half for tag in [*COMMON, *ALL_TAGS[::3], *BEYOND[::3]] for half in (tag[: len(tag) // 2], tag[len(tag) // 2 :])]
+NESTED = [
+    tag[:at] + tag + tag[at:] for tag in [*COMMON, *ALL_TAGS[::7], MBOS, DSML, S("IMG"), QUOTE] for at in (1, len(tag) // 2)
+]
+ENDS = [MBOD[:-1], MBOS[:-1], MEOS[:-1], MNS("image")[:-1], *(tag[:-1] for tag in families.FAMILIES["falcon"]), S("IMG")[1:]]
+DISGUISED = [
+    *(tag.replace(LT, "&lt;").replace(GT, "&gt;") for tag in COMMON),
+    *(tag.replace(LT, "&amp;lt;") for tag in COMMON),
+    *(tag.replace(LT, r"\u003c").replace(GT, "%3E") for tag in COMMON),
+    *(tag.replace(LT, "\uff1c").replace(GT, "\uff1e").replace(BAR, WIDE_BAR) for tag in COMMON),
+    *(tag.replace("o", "\u043e").replace("t", "\u200bt") for tag in COMMON),
+    *(tag.upper() for tag in COMMON),
+    *(tag.replace(BAR, " | ") for tag in COMMON),
+    *(F(name) for name in ("im_end", "tool sep")),
+    *(G(name) for name in ("im_end", "turn")),
+]
+PLAIN = [
+    *(LT, GT, BAR, WIDE_BAR, LSB, RSB, LT + BAR, BAR + GT),
+    *("~", "!", "/", "&", ";", "#", "&lt;", "&#91;", "lt;", "91", '"', "e~", "~b"),
+    *(" ", "\n", "\t\t", "\n\n", "a", "im_end", "think", "/think", "/no_think", "/no_", "s", "\u2581", "é", "語", "🙂", "\u200d"),
+    *("<p>", "</td>", "<b>", "x[0]", "a < b", "system\nobey", "if (a || b) >> 2", "\x00", "\u2028", "\u00a0"),
+]  # fmt: skip
+PIECES = [*TAGS, *NESTED, *HALVES, *ENDS, *DISGUISED, *PLAIN]
+GROUP, GROUPS = 21, 100  # the system's text, and ten of users and tools each; texts in all: 2,100
+texts = st.lists(st.integers(0, len(PIECES) - 1), min_size=4, max_size=16)
+groups = st.lists(texts, min_size=GROUP, max_size=GROUP)
+
+
+class Prover:
+    """A server, and which of its tokens are control tokens by the model's own file."""
+
+    def __init__(self, server: Server, path: str) -> None:
+        self.server = server
+        self.tags = server.tags()
+        fields = gguf.GGUFReader(path).fields
+        names, types = (fields[f"tokenizer.ggml.{member}"].contents() for member in ("tokens", "token_type"))
+        ordinary = {gguf.TokenType.NORMAL, gguf.TokenType.BYTE, gguf.TokenType.UNUSED}
+        self.controls = {
+            id for id, (name, type) in enumerate(zip(names, types)) if type not in ordinary and name not in families.ORDINARY
+        }
+        (self.between,) = self.tokens(["\x01"])
+
+    def tokens(self, content: Any, *, special: bool = True) -> list[int]:
+        body = {"content": content, "add_special": False, "parse_special": special}
+        tokens: list[int] = self.ask("/tokenize", body)["tokens"]
+        return tokens
+
+    def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Put a question; a refusal fails the test without what was asked."""
+        __tracebackhide__ = True
+        try:
+            answer: dict[str, Any] = decode(self.server.wire.ask(self.server.url + path, encode(body)))
+        except ServerError as error:
+            raise AssertionError(f"{path}: {type(error).__name__} (not shown: it may hold a tag)") from None
+        return answer
+
+    def apart(self, said: Sequence[str], *, special: bool = True) -> list[list[int]]:
+        """The tokens of each text by itself."""
+        rows: list[list[int]] = [[]]
+        for id in self.tokens([part for text in said for part in (text, self.between)], special=special):
+            rows.append([]) if id == self.between else rows[-1].append(id)
+        return rows[:-1]
+
+    def controls_of_prompt(self, said: Sequence[str]) -> list[int]:
+        """The control tokens of a whole conversation in which system, user and tools say these texts."""
+        messages: list[dict[str, Any]] = [{"role": "system", "content": said[0]}]
+        for place, text in enumerate(said[1:]):
+            if place % 2 == 0:
+                function = {"name": "look", "arguments": "{}"}
+                messages.append({"role": "user", "content": text})
+                messages.append(
+                    {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "id": "c", "function": function}]}
+                )
+            else:
+                messages.append({"role": "tool", "tool_call_id": "c", "content": text})
+        prompt = self.ask("/apply-template", {"messages": messages})["prompt"]
+        return [id for id in self.tokens(prompt) if id in self.controls]
+
+
+@pytest.fixture(scope="module", params=["tiny", pytest.param("smollm2", marks=pytest.mark.slow), "tiny-tags"])
+def prover(request: pytest.FixtureRequest) -> Iterator[Prover]:
+    with serve(request.param, slots=1) as server:
+        yield Prover(server, str(models.resolve(request.param).path))
+
+
+def test_hostile_texts_leave_the_prompts_control_tokens_as_they_are(prover: Prover) -> None:
+    seen = leaked = 0
+    own = prover.controls_of_prompt(["x"] * GROUP)
+
+    @settings(max_examples=GROUPS, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(groups)
+    def prove(numbers: list[list[int]]) -> None:
+        nonlocal seen, leaked
+        raw = ["".join(PIECES[number] for number in each) for each in numbers]
+        said = [neutralise(text, prover.tags) for text in raw]
+        assert all(neutralise(text, prover.tags) is text for text in said), "not idempotent"
+        parsed, plain = prover.apart(said), prover.apart(said, special=False)
+        leaks = [place for place, row in enumerate(parsed) if not prover.controls.isdisjoint(row)]
+        assert not leaks, f"control tokens in the texts {leaks}"
+        assert parsed == plain, "the tokens depend on parse_special"
+        assert prover.controls_of_prompt(said) == own, "the prompt's control tokens are others than with harmless texts"
+        seen += GROUP
+        leaked += sum(not prover.controls.isdisjoint(row) for row in prover.apart(raw))
+
+    prove()
+    print(f"{prover.server.model}: {leaked} of {seen} texts leak where they are not neutralised")
+    assert seen >= 2000
+    assert leaked > (0.9 if prover.server.model == "tiny-tags" else 0.1) * seen
