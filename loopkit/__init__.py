@@ -1,1 +1,91 @@
-"""loopkit."""
+"""loopkit: run, resume and study LLM agent loops whose prompt cache stays warm.
+
+Six functions and a few modules do a day's work::
+
+    import loopkit as lk
+
+    server = lk.serve()                                   # or lk.connect("http://gpu-box:8080")
+    loop = lk.start(server, system="Be brief.", home="runs")
+    loop.ask("What is a prefix cache?")                   # streams; returns a Turn
+    loop = lk.resume(loop.session.id, server, home="runs")
+    logs = lk.load("runs")                                # .usage .cache_loss .epochs … are DataFrames
+    lk.plot.prefix_reuse(logs)
+
+Everything is loaded when it is first used: importing loopkit loads no pandas, matplotlib, httpx or pydantic.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loopkit import cache, errors, logs, plot, replay
+    from loopkit.baseline import Baseline
+    from loopkit.config import Config
+    from loopkit.errors import LoopkitError
+    from loopkit.logs.load import Logs, load
+    from loopkit.loop.loop import Loop, resume, start
+    from loopkit.loop.turn import Turn
+    from loopkit.neutralise import Tags
+    from loopkit.server.client import Server, connect, serve
+    from loopkit.session.session import Session
+    from loopkit.session.verify import verify
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Baseline",
+    "Config",
+    "Logs",
+    "Loop",
+    "LoopkitError",
+    "Server",
+    "Session",
+    "Tags",
+    "Turn",
+    "cache",
+    "connect",
+    "errors",
+    "load",
+    "logs",
+    "plot",
+    "replay",
+    "resume",
+    "serve",
+    "start",
+    "verify",
+]
+
+_HOMES = {
+    "Baseline": "baseline",
+    "Config": "config",
+    "Logs": "logs.load",
+    "Loop": "loop.loop",
+    "LoopkitError": "errors",
+    "Server": "server.client",
+    "Session": "session.session",
+    "Tags": "neutralise",
+    "Turn": "loop.turn",
+    "connect": "server.client",
+    "load": "logs.load",
+    "resume": "loop.loop",
+    "serve": "server.client",
+    "start": "loop.loop",
+    "verify": "session.verify",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'loopkit' has no attribute {name!r}")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"loopkit.{_HOMES[name]}"), name)
+    else:
+        value = importlib.import_module(f"loopkit.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,118 @@
+"""The command line: thin, for what has no notebook. Each command parses, calls one function and prints what it gives.
+
+A loopkit error is printed as one line on standard error, and the exit status is 1; 2 is a wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from loopkit.errors import LoopkitError
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Those of the process where not given.
+
+    Returns
+    -------
+    int
+        The exit status.
+
+    Examples
+    --------
+    >>> main(["verify", "no-such-home"])                                        # the reason goes to standard error
+    1
+    """
+    asked = _parser().parse_args(arguments)
+    try:
+        return int(asked.run(asked))
+    except LoopkitError as error:
+        print(f"loopkit: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="loopkit", description="Run, resume and study LLM agent loops whose prompt cache stays warm."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="what a stable prefix is worth, measured on a real server")
+    demo.add_argument("--model", default="smollm2", help="smollm2, tiny, or the path of a GGUF file (default: smollm2)")
+    demo.add_argument("--url", help="a running server instead of the embedded one")
+    demo.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="where files go (default: demo)")
+    demo.add_argument("--turns", type=_count, default=8, metavar="N", help="questions asked (default: 8)")
+    demo.set_defaults(run=_demo)
+
+    serve = commands.add_parser("serve", help="run the embedded llama.cpp server until Ctrl-C")
+    serve.add_argument("--model", default="smollm2", help="smollm2, tiny, or the path of a GGUF file (default: smollm2)")
+    serve.add_argument("--slots", type=_count, default=2, metavar="N", help="conversations kept at once (default: 2)")
+    serve.add_argument("--context", type=_count, default=4096, metavar="N", help="tokens for each (default: 4096)")
+    serve.set_defaults(run=_serve)
+
+    verify = commands.add_parser("verify", help="rebuild every request from the logs and compare its SHA-256")
+    verify.add_argument("path", nargs="+", type=Path, help="a home or a session's directory")
+    verify.set_defaults(run=_verify)
+
+    salvage = commands.add_parser("salvage", help="copy the sound records of a torn session into a new one")
+    salvage.add_argument("source", type=Path, help="the torn session's directory; it is not touched")
+    salvage.add_argument("--to", required=True, metavar="NEW_ID", help="the new session's name")
+    salvage.set_defaults(run=_salvage)
+    return parser
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def _demo(asked: argparse.Namespace) -> int:
+    from loopkit import demo
+
+    demo.run(asked.out, model=asked.model, url=asked.url, turns=asked.turns)
+    return 0
+
+
+def _serve(asked: argparse.Namespace) -> int:
+    from loopkit.server.foreground import serve_until_stopped
+
+    return serve_until_stopped(asked.model, slots=asked.slots, context=asked.context)
+
+
+def _verify(asked: argparse.Namespace) -> int:
+    from loopkit.session.verify import verify
+
+    verification = verify(asked.path)
+    for fault in verification.faults:
+        print(fault)
+    print(verification)
+    return 0 if verification.ok else 1
+
+
+def _salvage(asked: argparse.Namespace) -> int:
+    from loopkit.ids import SessionId
+    from loopkit.session.salvage import salvage
+
+    salvaged = salvage(asked.source, SessionId(asked.to))
+    print(salvaged)
+    for line in salvaged.left_out:
+        print(f"left out: {line}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""``loopkit demo``: what a stable prefix is worth, measured on a real server.
+
+The same conversation twice: once as a session, under the contract; once as a replay of it, with what people do by mistake, a
+system prompt that is read again for each request and holds the time. Writes a figure, three frames and a summary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from loopkit.encoding import encode
+
+__all__ = ["Summary", "run"]
+
+SYSTEM = """You are the assistant of a small observatory. You answer briefly and in plain words.
+
+About the house. The observatory stands on a hill at 2,410 metres. It has two telescopes: the old refractor in the east dome,
+which visitors may use, and a one-metre reflector in the west dome, which is booked by the night. The reflector has a camera and a
+spectrograph; changing from one to the other takes half an hour, and is done at dusk. The roof of the west dome does not open when
+the wind is above 15 metres a second or the air is more humid than 85 per cent. Nobody opens it by hand.
+
+About the nights. A night is planned the afternoon before, at four. The plan names the observer, the targets in their order, the
+filters and the length of each exposure. Time lost to clouds is not made up for. Calibration frames are taken at dusk and at dawn:
+twenty bias frames, ten flat fields in each filter that was used, and a dark frame for every length of exposure. What was seen
+goes into the log at once, not in the morning: the target, the seeing, the clouds, and whatever went wrong.
+
+About visitors. They come on Fridays, in groups of at most twelve, and leave before midnight. They bring warm clothes and red
+lamps; white light is not used outside. Children look first. In the east dome they see the Moon when it is up, a planet, a double
+star and one cluster, in this order, and somebody of the house stands at the eyepiece with them.
+
+About the data. Frames are copied to the archive every hour and checked by their sums. Raw frames are never changed and never
+deleted. A reduced frame names the raw frames that it was made of, the version of the program, and the person who ran it. Data
+belong to the observer for a year and to everyone after that.
+
+About answers. Say what you know from these notes. When the notes do not say, say that they do not. Never invent a number."""
+
+QUESTIONS = (
+    "When is a night planned, and by when is it fixed",
+    "What do visitors see in the east dome, and in which order",
+    "May the west dome be opened by hand when the wind is low",
+    "Which calibration frames are taken, and how many of each",
+    "How long does it take to change from camera to spectrograph",
+    "Who stands at the eyepiece when children come to look",
+    "For how long do the data belong to the observer alone",
+    "What must a reduced frame name, besides its raw frames",
+)
+
+
+class Summary(NamedTuple):
+    """What the demo measured."""
+
+    kept: Mapping[str, float | None]
+    "The session: prompt_tokens, cached_tokens, read_tokens, lost_tokens, prompt_ms, requests."
+    broken: Mapping[str, float | None]
+    "The same of the replay with a clock in the system prompt."
+    model: str | None
+    engine: str | None
+    verified: bool
+    "Every request of the kept session was rebuilt from its log and had the SHA-256 recorded when it was sent."
+
+
+def run(
+    out: str | Path = "demo", *, model: str = "smollm2", url: str | None = None, turns: int = 8, api_key: str | None = None
+) -> Summary:
+    """Run the demo and write its files.
+
+    Parameters
+    ----------
+    out : str or Path
+        A directory: ``prefix_reuse.png``, ``usage.csv``, ``cache_loss.csv``, ``epochs.csv``, ``summary.json``, and the logs.
+    model : str
+        ``"smollm2"``, ``"tiny"`` or the path of a GGUF file, for the embedded server.
+    url : str, optional
+        A running server instead.
+    turns : int
+        Questions asked.
+    api_key : str, optional
+        For ``url``.
+
+    Returns
+    -------
+    Summary
+        Also printed as a table, and written as ``summary.json``.
+    """
+    from loopkit.server.client import connect, serve
+
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    with connect(url, api_key=api_key) if url else serve(model, slots=1, context=8192) as server:
+        logs, verified = _measure(server, out, turns)
+    figure_path = out / "prefix_reuse.png"
+    _draw(logs, figure_path)
+    for frame in ("usage", "cache_loss", "epochs"):
+        getattr(logs, frame).to_csv(out / f"{frame}.csv", index=False)
+    usage = logs.usage
+    replays = set(logs.sessions.loc[logs.sessions["source"] == "replay", "session"])
+    kept, broken = (_totals(usage[usage["session"].isin(replays) == side]) for side in (False, True))
+    summary = Summary(kept, broken, server.model, server.engine, verified)
+    (out / "summary.json").write_bytes(encode(summary._asdict(), "summary") + b"\n")
+    _print(summary, out)
+    return summary
+
+
+def _measure(server: Any, out: Path, turns: int) -> tuple[Any, bool]:
+    from tqdm.auto import tqdm
+
+    import loopkit.replay
+    from loopkit.cache.variants import live_system
+    from loopkit.logs.load import load
+    from loopkit.loop.loop import start
+    from loopkit.session.verify import verify
+
+    print(f"{server!r}")
+    with tqdm(total=2 * turns, unit="request", leave=False) as bar:
+        options = {"temperature": 0, "seed": 1, "max_tokens": 40}
+        bar.set_description("contract kept")
+        with start(server, system=SYSTEM, memory="", home=out, options=options) as loop:
+            loop.on_event = None
+            for number in range(turns):
+                loop.ask(f"{QUESTIONS[number % len(QUESTIONS)]}.")
+                bar.update()
+            session = loop.session
+        bar.set_description("clock in the system prompt")
+        broken = loopkit.replay.run(session, server, live_system, on_request=lambda record: bar.update())
+    return load(session.dir).concat(broken), verify(session.dir).ok
+
+
+def _totals(usage: Any) -> dict[str, float | None]:
+    """Sums over the requests of a frame; None where a server did not report."""
+    columns = ("prompt_tokens", "cached_tokens", "read_tokens", "lost_tokens", "prompt_ms")
+    sums = {name: usage[name].sum(min_count=1) for name in columns}
+    known = {name: None if value is None or value != value else value for name, value in sums.items()}
+    totals = {
+        name: value if value is None else float(value) if name == "prompt_ms" else int(value) for name, value in known.items()
+    }
+    return {**totals, "requests": len(usage)}
+
+
+def _draw(logs: Any, path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from loopkit.plot import prefix_reuse
+
+    figure = Figure(figsize=(9.5, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    sessions = logs.sessions
+    labels = dict.fromkeys(sessions.loc[sessions["source"] == "replay", "session"], "clock in the system prompt")
+    prefix_reuse(logs, ax=figure.subplots(), labels=labels)
+    figure.savefig(path, dpi=150)
+
+
+def _print(summary: Summary, out: Path) -> None:
+    names = ("requests", "prompt_tokens", "cached_tokens", "read_tokens", "lost_tokens", "prompt_ms")
+    print(f"{'':16}{'contract kept':>16}{'clock in system':>18}")
+    for name in names:
+        cells = ("not reported" if side[name] is None else f"{side[name]:,.0f}" for side in (summary.kept, summary.broken))
+        kept, broken = cells
+        print(f"{name.replace('_', ' '):16}{kept:>16}{broken:>18}")
+    read, wasted = summary.kept["read_tokens"], summary.broken["read_tokens"]
+    if read and wasted:
+        print(
+            f"\nWith a stable prefix the server read {read:,.0f} prompt tokens; with the time in the system prompt it read "
+            f"{wasted:,.0f} for the same work: {wasted / read:.1f} times as many."
+        )
+    else:
+        print("\nThis server does not report cached tokens, so nothing can be said of its cache.")
+    state = (
+        "verified: every request was rebuilt from the log byte for byte"
+        if summary.verified
+        else "NOT VERIFIED: run loopkit verify"
+    )
+    print(f"The kept session is {state}.\nFigure, frames and logs: {out}/")

@@ -1,0 +1,104 @@
+"""The command line, as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from loopkit.baseline import Baseline
+from loopkit.ids import SessionId
+from loopkit.records import ServerFacts, TagsFacts
+from loopkit.session.session import Session
+
+
+def loopkit(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "loopkit.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **more})
+
+
+def make_session(home: Path) -> Path:
+    with Session.create(
+        home,
+        SessionId("s"),
+        Baseline("Be brief.", ()),
+        slot=None,
+        options={},
+        server=ServerFacts(),
+        tags=TagsFacts(id="default-1"),
+    ) as session:
+        return session.dir
+
+
+def test_verify_prints_the_verdict(tmp_path: Path) -> None:
+    make_session(tmp_path)
+    done = loopkit("verify", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Verified: sessions 1, records 1, requests 0, faults 0\n", "")
+
+
+def test_verify_prints_every_fault_with_file_and_line_and_exits_1(tmp_path: Path) -> None:
+    log = make_session(tmp_path) / "0.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"epoch":0', b'"epoch":1'))
+    done = loopkit("verify", tmp_path)
+    assert done.returncode == 1
+    assert f"{log}:1: its crc is " in done.stdout
+    assert "NOT verified" in done.stdout
+
+
+def test_salvage_copies_what_is_sound_and_says_what_it_left(tmp_path: Path) -> None:
+    directory = make_session(tmp_path)
+    with (directory / "0.jsonl").open("ab") as log:
+        log.write(b'{"kind":"user"')
+    before = (directory / "0.jsonl").read_bytes()
+    done = loopkit("salvage", directory, "--to", "mended")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Salvaged mended: from s, epochs 1, records 1")
+    assert "left out: " in done.stdout
+    assert (directory / "0.jsonl").read_bytes() == before
+    assert loopkit("verify", tmp_path / "sessions" / "mended").returncode == 0
+
+
+def test_an_error_is_one_line_and_exit_status_1(tmp_path: Path) -> None:
+    done = loopkit("verify", tmp_path / "nowhere")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("loopkit: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("fly",), ("demo", "--turns", "0"), ("salvage", "x")])
+def test_a_wrong_command_line_is_exit_status_2(arguments: tuple[str, ...]) -> None:
+    done = loopkit(*arguments)
+    assert done.returncode == 2
+    assert "usage: loopkit" in done.stderr
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_prints_the_key_once_and_keeps_it_in_a_file_that_goes(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "loopkit.cli", "serve", "--model", "tiny", "--slots", "1"]
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(4)]
+        said = dict(line.split(maxsplit=1) for line in lines[:3])
+        url, key, file = (said[name].strip() for name in ("url", "key", "file"))
+        assert Path(file).read_text() == key + "\n"
+        assert Path(file).stat().st_mode & 0o777 == 0o600
+        assert Path(file).is_relative_to(tmp_path)
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        assert httpx.get(f"{url}/v1/models", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+        command_line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert key.encode() not in command_line
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=30)
+        assert (process.returncode, errors) == (0, "")
+        assert key not in rest
+        assert not Path(file).exists()
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{url}/health")
