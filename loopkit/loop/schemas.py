@@ -20,7 +20,7 @@ from msgspec import UNSET
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, to_json
 from referencing import Registry as References
 from referencing.exceptions import Unresolvable
 
@@ -150,7 +150,7 @@ def _sorted_sets(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _sorted_sets(inner) for key, inner in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted(map(_sorted_sets, value), key=encode)
+        return sorted(map(_sorted_sets, value), key=lambda inner: to_json(inner, fallback=str))
     if isinstance(value, list | tuple):
         return [_sorted_sets(inner) for inner in value]
     return value
