@@ -6,6 +6,8 @@ A model may read a test file or a failure message, so no tag is spelled out in e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from loopkit.neutralise import DEFAULT, Tags, neutralise
 from loopkit.server import families
 
@@ -35,6 +37,13 @@ def assert_absent(part: str, text: str, case: object) -> None:
     __tracebackhide__ = True
     if (offset := text.find(part)) >= 0:
         raise AssertionError(f"{case}: a tag stands at character {offset} of {len(text)} (not shown: it may hold a tag)")
+
+
+def assert_same_tags(got: Iterable[str], want: Iterable[str], case: object) -> None:
+    """Fail with the case and how many differ when two collections do not hold the same tags, never with the tags."""
+    __tracebackhide__ = True
+    missing, more = len(set(want) - set(got)), len(set(got) - set(want))
+    assert (missing, more) == (0, 0), f"{case}: {missing} are missing and {more} too many (not shown: they are tags)"
 
 
 def entity(char: str) -> str:

@@ -89,9 +89,10 @@ def server_tags(wire: Wire) -> Tags:
     props = _ask(wire, "/props", None, _Props)
     if props is None:
         return Tags.default()
-    named = [props.bos_token, props.eos_token, props.media_marker]
-    controls = _controls(wire, [word for word in (props.eos_token, props.bos_token) if word])
-    return beyond_default([*named, *controls, *_delimiters(wire, controls)], _cuts(wire, props.chat_template))
+    named = [word for word in (props.eos_token, props.bos_token) if word]
+    controls = _controls(wire, named)
+    ours = beyond_default([*named, *controls, *_delimiters(wire, controls)], _cuts(wire, props.chat_template))
+    return ours | beyond_default([props.media_marker])  # by itself: it is no token, and another in every process
 
 
 def _ask(wire: Wire, path: str, body: dict[str, Any] | None, answer: type[_T]) -> _T | None:

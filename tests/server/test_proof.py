@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import gguf
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loopkit.encoding import decode, encode
-from loopkit.errors import ServerError
 from loopkit.neutralise import neutralise
-from loopkit.server import families, models
-from loopkit.server.client import Server, serve
+from loopkit.server import families
+from loopkit.server.client import serve
+from tests.server.prover import Prover
 from tests.tagtext import ALL_TAGS, BAR, DSML, GT, LSB, LT, MBOD, MBOS, MEOS, MNS, QUOTE, RSB, WIDE_BAR, A, F, G, P, S
 
 pytestmark = pytest.mark.server
@@ -53,66 +51,26 @@ texts = st.lists(st.integers(0, len(PIECES) - 1), min_size=4, max_size=16)
 groups = st.lists(texts, min_size=GROUP, max_size=GROUP)
 
 
-class Prover:
-    """A server, and which of its tokens are control tokens by the model's own file."""
-
-    def __init__(self, server: Server, path: str) -> None:
-        self.server = server
-        self.tags = server.tags()
-        fields = gguf.GGUFReader(path).fields
-        names, types = (fields[f"tokenizer.ggml.{member}"].contents() for member in ("tokens", "token_type"))
-        ordinary = {gguf.TokenType.NORMAL, gguf.TokenType.BYTE, gguf.TokenType.UNUSED}
-        self.controls = {
-            id for id, (name, type) in enumerate(zip(names, types)) if type not in ordinary and name not in families.ORDINARY
-        }
-        (self.between,) = self.tokens(["\x01"])
-
-    def tokens(self, content: Any, *, special: bool = True) -> list[int]:
-        body = {"content": content, "add_special": False, "parse_special": special}
-        tokens: list[int] = self.ask("/tokenize", body)["tokens"]
-        return tokens
-
-    def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Put a question; a refusal fails the test without what was asked."""
-        __tracebackhide__ = True
-        try:
-            answer: dict[str, Any] = decode(self.server.wire.ask(self.server.url + path, encode(body)))
-        except ServerError as error:
-            raise AssertionError(f"{path}: {type(error).__name__} (not shown: it may hold a tag)") from None
-        return answer
-
-    def apart(self, said: Sequence[str], *, special: bool = True) -> list[list[int]]:
-        """The tokens of each text by itself."""
-        rows: list[list[int]] = [[]]
-        for id in self.tokens([part for text in said for part in (text, self.between)], special=special):
-            rows.append([]) if id == self.between else rows[-1].append(id)
-        return rows[:-1]
-
-    def controls_of_prompt(self, said: Sequence[str]) -> list[int]:
-        """The control tokens of a whole conversation in which system, user and tools say these texts."""
-        messages: list[dict[str, Any]] = [{"role": "system", "content": said[0]}]
-        for place, text in enumerate(said[1:]):
-            if place % 2 == 0:
-                function = {"name": "look", "arguments": "{}"}
-                messages.append({"role": "user", "content": text})
-                messages.append(
-                    {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "id": "c", "function": function}]}
-                )
-            else:
-                messages.append({"role": "tool", "tool_call_id": "c", "content": text})
-        prompt = self.ask("/apply-template", {"messages": messages})["prompt"]
-        return [id for id in self.tokens(prompt) if id in self.controls]
-
-
 @pytest.fixture(scope="module", params=["tiny", pytest.param("smollm2", marks=pytest.mark.slow), "tiny-tags"])
 def prover(request: pytest.FixtureRequest) -> Iterator[Prover]:
     with serve(request.param, slots=1) as server:
-        yield Prover(server, str(models.resolve(request.param).path))
+        yield Prover(server)
+
+
+def controls_of_prompt(prover: Prover, said: Sequence[str]) -> list[int]:
+    """The control tokens of a whole conversation in which system, users and tools say these texts."""
+    call = {"type": "function", "id": "c", "function": {"name": "look", "arguments": "{}"}}
+    messages: list[dict[str, Any]] = [{"role": "system", "content": said[0]}]
+    for question, result in zip(said[1::2], said[2::2], strict=True):
+        messages.append({"role": "user", "content": question})
+        messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": "c", "content": result})
+    return prover.controls(prover.prompt(messages))
 
 
 def test_hostile_texts_leave_the_prompts_control_tokens_as_they_are(prover: Prover) -> None:
     seen = leaked = 0
-    own = prover.controls_of_prompt(["x"] * GROUP)
+    own = controls_of_prompt(prover, ["x"] * GROUP)
 
     @settings(max_examples=GROUPS, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(groups)
@@ -122,12 +80,12 @@ def test_hostile_texts_leave_the_prompts_control_tokens_as_they_are(prover: Prov
         said = [neutralise(text, prover.tags) for text in raw]
         assert all(neutralise(text, prover.tags) is text for text in said), "not idempotent"
         parsed, plain = prover.apart(said), prover.apart(said, special=False)
-        leaks = [place for place, row in enumerate(parsed) if not prover.controls.isdisjoint(row)]
+        leaks = [place for place, row in enumerate(parsed) if not prover.marked.isdisjoint(row)]
         assert not leaks, f"control tokens in the texts {leaks}"
         assert parsed == plain, "the tokens depend on parse_special"
-        assert prover.controls_of_prompt(said) == own, "the prompt's control tokens are others than with harmless texts"
+        assert controls_of_prompt(prover, said) == own, "the prompt's control tokens are others than with harmless texts"
         seen += GROUP
-        leaked += sum(not prover.controls.isdisjoint(row) for row in prover.apart(raw))
+        leaked += sum(not prover.marked.isdisjoint(row) for row in prover.apart(raw))
 
     prove()
     print(f"{prover.server.model}: {leaked} of {seen} texts leak where they are not neutralised")

@@ -1,0 +1,42 @@
+"""Neutralising happens once, where a text from outside is first logged; where that is, is pinned here, over the syntax tree.
+
+Replay, open, read and verify must never neutralise: logged bytes are sent as they are. A call that is not in the table fails, and
+so does one that has gone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import loopkit
+
+ROOT = Path(loopkit.__file__).parent
+NAMES = {"neutralise", "neutralise_report"}
+CALLS = {
+    "baseline": 1,  # the memory block
+    "loop.foreign": 1,  # descriptions of foreign tools
+    "loop.loop": 1,  # the user's message
+    "server.vocabulary": 3,  # no text: which of a model's tags the default leaves, to be pinned
+}
+
+
+def references(path: Path) -> list[int]:
+    """The lines that name one of the functions, but for imports of it by its own name."""
+    tree = ast.parse(path.read_text("utf-8"))
+    lines = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in NAMES]
+    lines += [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in NAMES]
+    imports = [alias for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names]
+    renamed = [alias.lineno for alias in imports if alias.name.split(".")[-1] in NAMES and alias.asname is not None]
+    assert not renamed, f"{path.name}:{renamed} imports it by another name"
+    return lines
+
+
+def test_call_sites_are_pinned() -> None:
+    found: Counter[str] = Counter()
+    for path in sorted(ROOT.rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        if module != "neutralise" and (lines := references(path)):
+            found[module] = len(lines)
+    assert found == CALLS
