@@ -7,7 +7,7 @@ hold these, so one array says both. Knows nothing of files and frames.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -46,8 +46,8 @@ class Part:
     slot: int | None = None
     baseline_sha256: str | None = None
     baseline_bytes: int | None = None
-    started: bytes
-    ended: bytes
+    started: np.datetime64
+    ended: np.datetime64
     end_reason: str | None = None
     usage: Columns
     "A row is a completed request."
@@ -57,36 +57,36 @@ class Part:
     "A row is a turn; None in a replay."
 
 
-def counts(values: Iterable[Any]) -> NDArray[np.int64]:
+def counts(records: Sequence[Any], name: str) -> NDArray[np.int64]:
     """Whole numbers from 0 on.
 
     Examples
     --------
-    >>> counts([3, None, 0]).tolist()
-    [3, -1, 0]
+    >>> from loopkit.records import Usage
+    >>> counts([Usage(prompt_tokens=3), Usage()], "prompt_tokens").tolist()
+    [3, -1]
     """
-    found = list(values)
-    if found.count(None) == len(found):
-        return np.full(len(found), -1)
+    get = attrgetter(name)
     try:
-        return np.array(found, np.int64)
+        return np.fromiter(map(get, records), np.int64, len(records))
     except TypeError:
-        return np.array([value if type(value) is int else -1 for value in found], np.int64)
+        return np.array([value if type(value) is int else -1 for value in map(get, records)], np.int64)
 
 
-def flags(values: Iterable[Any]) -> NDArray[np.int8]:
+def flags(records: Sequence[Any], name: str) -> NDArray[np.int8]:
     """Booleans, as 1 and 0."""
+    values = map(attrgetter(name), records)
     return np.array([1 if value is True else 0 if value is False else -1 for value in values], np.int8)
 
 
-def reals(values: Iterable[float | None]) -> NDArray[np.float64]:
+def reals(records: Sequence[Any], name: str) -> NDArray[np.float64]:
     """Finite numbers."""
-    return np.array(list(values), np.float64)
+    return np.array(list(map(attrgetter(name), records)), np.float64)
 
 
-def texts(values: Iterable[Any]) -> NDArray[np.object_]:
+def texts(records: Sequence[Any], name: str) -> NDArray[np.object_]:
     """Strings."""
-    return np.array([value if type(value) is str else None for value in values], np.object_)
+    return np.array([None if value is UNSET else value for value in map(attrgetter(name), records)], np.object_)
 
 
 def times(values: Sequence[bytes | str]) -> NDArray[np.datetime64]:
@@ -114,25 +114,26 @@ def request_columns(records: Sequence[UsageRecord | ReplayRecord]) -> dict[str, 
     """What the frame of requests takes from their records as it stands there."""
     usages = [record.usage for record in records]
     return {
-        **{name: counts(map(attrgetter(name), records)) for name in RECORD_COUNTS},
-        **{name: counts(map(attrgetter(name), usages)) for name in USAGE_COUNTS},
-        **{name: reals(map(attrgetter(name), usages)) for name in USAGE_REALS},
-        **{name: texts(map(attrgetter(name), records)) for name in RECORD_TEXTS},
-        "expected_exact": flags(record.expected_exact for record in records),
+        **{name: counts(records, name) for name in RECORD_COUNTS},
+        **{name: counts(usages, name) for name in USAGE_COUNTS},
+        **{name: reals(usages, name) for name in USAGE_REALS},
+        **{name: texts(records, name) for name in RECORD_TEXTS},
+        "expected_exact": flags(records, "expected_exact"),
         "time": times([record.time for record in records]),
     }
 
 
 def loss_columns(
-    losses: Sequence[CacheLoss] | Sequence[ReplayRecord], cached: Iterable[int | None], rows: NDArray[np.intp]
+    losses: Sequence[CacheLoss | ReplayRecord], rows: NDArray[np.intp], cached: str = "cached_tokens"
 ) -> dict[str, NDArray[Any]]:
     """What the frame of losses takes from their records, whose requests stand in these rows."""
+    evidence = [None if loss.evidence is UNSET else encode(loss.evidence).decode() for loss in losses]
     return {
-        **{name: counts(map(attrgetter(name), losses)) for name in LOSS_COUNTS},
-        **{name: texts(map(attrgetter(name), losses)) for name in LOSS_TEXTS},
-        "cached_tokens": counts(cached),
-        "expected_exact": flags(loss.expected_exact for loss in losses),
-        "evidence": texts(None if loss.evidence is UNSET else encode(loss.evidence).decode() for loss in losses),
+        **{name: counts(losses, name) for name in LOSS_COUNTS},
+        **{name: texts(losses, name) for name in LOSS_TEXTS},
+        "cached_tokens": counts(losses, cached),
+        "expected_exact": flags(losses, "expected_exact"),
+        "evidence": np.array(evidence, np.object_),
         "time": times([loss.time for loss in losses]),
         "row": rows,
     }

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopkit.logs import schema
-from loopkit.logs.columns import Columns, Part, counts, joined, loss_columns, request_columns, times
+from loopkit.logs.columns import Columns, Part, joined, loss_columns, request_columns, times
 
 __all__ = ["cache_loss", "epochs", "finding", "sessions", "turns", "usage"]
 
@@ -21,7 +21,7 @@ TOTALS = ["prompt_tokens", "cached_tokens", "read_tokens", "completion_tokens", 
 
 _NONE = np.empty(0, np.int64)
 _USAGE: Columns = {**request_columns(()), "lost_tokens": _NONE, "turn": _NONE, "new_bytes": _NONE}
-_LOSSES: Columns = loss_columns((), (), _NONE)
+_LOSSES: Columns = loss_columns((), _NONE)
 _TURNS: Columns = {"turn": _NONE, "time": times([]), "ended": times([]), "tool_calls": _NONE}
 
 
@@ -36,11 +36,11 @@ def sessions(parts: Sequence[Part]) -> pd.DataFrame:
         "session": list(grouped),
         **{name: [getattr(part, name) for part in first] for name in ("source", "parent", "variant", "path")},
         **{name: [getattr(part, name) for part in last] for name in ("model", "engine")},
-        "started": times([part.started for part in first]),
-        "ended": times([part.ended for part in last]),
+        "started": [part.started for part in first],
+        "ended": [part.ended for part in last],
         "epochs": list(map(len, grouped.values())),
-        "turns": _whole(counts(_sum(part.turns for part in epochs) for epochs in grouped.values())),
-        "requests": _whole(counts(_sum(part.usage for part in epochs) for epochs in grouped.values())),
+        "turns": _whole(_sums([part.turns for part in epochs] for epochs in grouped.values())),
+        "requests": _whole(_sums([part.usage for part in epochs] for epochs in grouped.values())),
     }
     return schema.build("sessions", columns)
 
@@ -51,9 +51,9 @@ def epochs(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
     names = ("session", "epoch", "end_reason", "baseline_sha256", "baseline_bytes", "slot")
     columns = {
         **{name: [getattr(part, name) for part in parts] for name in names},
-        "started": times([part.started for part in parts]),
-        "ended": times([part.ended for part in parts]),
-        "turns": _whole(counts(_sum([part.turns]) for part in parts)),
+        "started": [part.started for part in parts],
+        "ended": [part.ended for part in parts],
+        "turns": _whole(_sums([part.turns] for part in parts)),
         **_totals(requests, row, len(parts)),
     }
     return schema.build("epochs", columns)
@@ -177,6 +177,6 @@ def _rows(columns: Mapping[str, NDArray[Any]]) -> int:
     return len(next(iter(columns.values())))
 
 
-def _sum(columns: Iterable[Columns | None]) -> int | None:
-    found = [_rows(one) for one in columns if one is not None]
-    return sum(found) if found else None
+def _sums(grouped: Iterable[Sequence[Columns | None]]) -> NDArray[np.int64]:
+    """Rows of each group together; -1 where the first of a group has none to count."""
+    return np.array([-1 if group[0] is None else sum(_rows(one) for one in group if one) for group in grouped], np.int64)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
@@ -256,10 +257,9 @@ def _is_replay(file: Path) -> bool:
     return file.parent.name == "replays"
 
 
-def _moment(since: str | datetime.datetime) -> bytes:
+def _moment(since: str | datetime.datetime) -> np.datetime64:
     try:
         moment = pd.Timestamp(since)
     except ValueError as error:
         raise InvalidConfig("since", f"{since!r} is not a time", "Write it as 2026-11-30 or 2026-11-30T07:31") from error
-    moment = moment.tz_localize("UTC") if moment.tz is None else moment.tz_convert("UTC")
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%f").encode()
+    return (moment if moment.tz is None else moment.tz_convert("UTC").tz_localize(None)).to_datetime64()

@@ -11,7 +11,8 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import compress, count, islice
+from contextlib import contextmanager
+from itertools import chain, compress, count, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
@@ -21,6 +22,7 @@ import numpy as np
 from msgspec import UNSET
 
 from loopkit.errors import TornLog
+from loopkit.ids import Timestamp
 from loopkit.logs.columns import Columns, Part, counts, joined, loss_columns, request_columns, times
 from loopkit.records import CacheLoss, EpochEnd, ReplayRecord, SessionStart, UsageRecord
 from loopkit.session.journal import Block, checked_blocks
@@ -40,7 +42,9 @@ KINDS = dict(
 HEAD = itemgetter(slice(len('{"kind":"user","time":"')))
 "So many bytes of a line tell its kind for certain, and are the same in every line of the kind."
 CODES = {HEAD(f'{{"kind":"{kind}","time":"'.encode()): code for kind, code in KINDS.items()}
-TURN_ENDS = re.compile(b"[ue]")
+TIMED = itemgetter(slice(len('{"kind":"session_start","time":"') + 26))
+"So many bytes of a line hold its time."
+IS_USER, IS_TURN_END = (bytes(code in chosen for code in range(256)) for chosen in (b"u", b"ue"))
 CARRIED = re.compile(b"[uat]*")
 GROUPS = re.compile(b"(?:u?agl?t*+)*+")
 UNFINISHED = (b"u", b"ua", b"a")
@@ -49,7 +53,7 @@ MANY = 1024
 "So many requests are decoded at once: fewer cost more each, more would want memory."
 
 
-class _Usage(UsageRecord, frozen=True, kw_only=True, tag="usage"):
+class _Usage(UsageRecord, frozen=True, kw_only=True, tag="usage", gc=False):
     """A usage record, of its hash the length checked: the pattern costs as much as all the rest, and ``verify`` does more."""
 
     request_sha256: Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
@@ -107,11 +111,11 @@ class _Pass:
         self.usage: list[Columns] = []
         self.losses: list[CacheLoss] = []
         self.asked: list[bytes] = []
-        "Time of each user record."
+        "Head of each user record; the time stands in it."
         self.before: list[bytes] = []
-        "Time of the record before each user record, and before the epoch's end."
+        "Head of the record before each user record, and before the epoch's end."
         self.last: list[bytes] = []
-        "Times of the last three records."
+        "Heads of the last three records."
         self._requests = _Lines(_usage, b"g")
         self._facts = _Lines(_fact, b"sle")
 
@@ -122,12 +126,9 @@ class _Pass:
         except KeyError:
             at = next(at for at, body in enumerate(bodies) if HEAD(body) not in CODES)
             raise _torn(self.path, block.line + at - 1, "it does not begin with a known kind and a time") from None
-        for mark in TURN_ENDS.finditer(kinds):
-            at = mark.start()
-            if kinds[at] == USER:
-                self.asked.append(_time(bodies[at]))
-            self.before.append(_time(bodies[at - 1]) if at else self.last[-1] if self.last else b"")
-        self.last = [*self.last, *map(_time, bodies[-3:])][-3:]
+        self.asked += map(TIMED, compress(bodies, kinds.translate(IS_USER)))
+        self.before += map(TIMED, compress(chain(self.last[-1:] or [b""], bodies), kinds.translate(IS_TURN_END)))
+        self.last = [*self.last, *map(TIMED, bodies[-3:])][-3:]
         self.kinds += kinds
         self._requests.waiting += self._requests.of(bodies, kinds)
         self._facts.waiting += self._facts.of(bodies, kinds)
@@ -166,11 +167,15 @@ def read_epoch(path: Path) -> Part | None:
         With file and line.
     """
     seen = _Pass(path)
-    for block in _blocks(path):
-        seen.take(block)
-    seen.decode()
-    if not seen.kinds and is_locked(path.parent):
-        return None
+    with _times_named(path):
+        for block in _blocks(path):
+            seen.take(block)
+        seen.decode()
+        return None if not seen.kinds and is_locked(path.parent) else _part(seen)
+
+
+def _part(seen: _Pass) -> Part:
+    path = seen.path
     start, begin = _check_order(seen)
     kinds = np.frombuffer(bytes(seen.kinds), np.uint8)
     of_requests = np.flatnonzero(kinds == USAGE)
@@ -178,9 +183,9 @@ def read_epoch(path: Path) -> Part | None:
     users = np.flatnonzero(kinds[begin:] == USER) + begin
     skipped = len(seen.asked) - users.size
 
-    usage = dict(joined(seen.usage, request_columns(())))
+    usage = joined(seen.usage, request_columns(()))
     lossy = of_requests[kinds[np.minimum(of_requests + 1, kinds.size - 1)] == LOSS]
-    losses = loss_columns(seen.losses, (loss.cached_tokens for loss in seen.losses), np.searchsorted(of_requests, lossy))
+    losses = loss_columns(seen.losses, np.searchsorted(of_requests, lossy))
     lost = np.where((usage["cached_tokens"] >= 0) & ((usage["expected_tokens"] >= 0) | (usage["shortfall"] != None)), 0, -1)  # noqa: E711
     lost[losses["row"]] = losses["lost_tokens"]
     usage["lost_tokens"] = lost
@@ -189,13 +194,14 @@ def read_epoch(path: Path) -> Part | None:
 
     ends = seen.before[skipped:] + ([] if seen.end else seen.last[-1:])
     results = np.searchsorted(users, np.flatnonzero(kinds[begin:] == RESULT) + begin) + goes_on
-    asked = times(([start.time.encode()] if goes_on else []) + seen.asked[skipped:])
+    asked = times(([start.time.encode()] if goes_on else []) + list(map(_time, seen.asked[skipped:])))
     turns = {
         "turn": np.arange(1, asked.size + 1),
         "time": asked,
-        "ended": times(ends[len(ends) - asked.size :]),
+        "ended": times(list(map(_time, ends[len(ends) - asked.size :]))),
         "tool_calls": np.bincount(results, minlength=asked.size + 1)[1:],
     }
+    started, ended = times([start.time.encode(), _time(seen.last[-1])])
     baseline = path.with_suffix(".baseline.json")
     return Part(
         source="loopkit",
@@ -208,8 +214,8 @@ def read_epoch(path: Path) -> Part | None:
         slot=start.slot,
         baseline_sha256=start.baseline_sha256,
         baseline_bytes=baseline.stat().st_size if baseline.is_file() else None,
-        started=start.time.encode(),
-        ended=seen.last[-1],
+        started=started,
+        ended=ended,
         end_reason=None if seen.end is None else seen.end.reason,
         usage=usage,
         losses=losses,
@@ -230,23 +236,23 @@ def read_replay(path: Path) -> Part:
     losses: list[ReplayRecord] = []
     rows: list[int] = []
     first: ReplayRecord | None = None
-    ended, seen = b"", 0
-    for block in _blocks(path):
-        lines.waiting = block.bodies
-        records = lines.decode(path, b"r" * (seen + len(block.bodies)))
-        first = first or records[0]
-        for row, record in enumerate(records, seen):
-            if (record.session, record.variant, record.request) != (first.session, first.variant, row + 1):
-                raise _torn(path, row, "it is not the next request of the replay that the first line began")
-            if record.lost_tokens:
-                losses.append(record)
-                rows.append(row)
-        usage.append({**request_columns(records), "lost_tokens": counts(record.lost_tokens for record in records)})
-        ended = _time(block.bodies[-1])
-        seen += len(records)
+    seen = 0
+    with _times_named(path):
+        for block in _blocks(path):
+            lines.waiting = block.bodies
+            records = lines.decode(path, b"r" * (seen + len(block.bodies)))
+            first = first or records[0]
+            for row, record in enumerate(records, seen):
+                if (record.session, record.variant, record.request) != (first.session, first.variant, row + 1):
+                    raise _torn(path, row, "it is not the next request of the replay that the first line began")
+                if record.lost_tokens:
+                    losses.append(record)
+                    rows.append(row)
+            usage.append({**request_columns(records), "lost_tokens": counts(records, "lost_tokens")})
+            seen += len(records)
     if first is None:
         raise _torn(path, 0, "there is no whole record")
-    columns = dict(joined(usage, {**request_columns(()), "lost_tokens": counts(())}))
+    columns = joined(usage, usage[0])
     columns["turn"] = np.full(seen, -1)
     columns["new_bytes"] = np.diff(columns["request_bytes"], prepend=0)
     return Part(
@@ -257,10 +263,10 @@ def read_replay(path: Path) -> Part:
         variant=first.variant,
         model=first.model,
         engine=first.engine,
-        started=first.time.encode(),
-        ended=ended,
+        started=columns["time"][0],
+        ended=columns["time"][-1],
         usage=columns,
-        losses=loss_columns(losses, (loss.usage.cached_tokens for loss in losses), np.array(rows, np.intp)),
+        losses=loss_columns(losses, np.array(rows, np.intp), "usage.cached_tokens"),
     )
 
 
@@ -300,13 +306,28 @@ def _check_order(seen: _Pass) -> tuple[SessionStart, int]:
 def _blocks(path: Path) -> Iterator[Block]:
     """The log's lines, checked; up to an unfinished line where a writer is at work."""
     try:
-        yield from checked_blocks(path, session_dir=_session_dir(path))
+        yield from checked_blocks(path, session_dir=_session_dir(path), size=1 << 17)
     except TornLog as torn:
         if not is_locked(path.parent):
             raise
         with path.open("rb") as file:
             if any(line.endswith(b"\n") for line in islice(file, torn.line - 1, None)):
                 raise
+
+
+@contextmanager
+def _times_named(path: Path) -> Iterator[None]:
+    """Times are read many at once; where one is none, name its line."""
+    try:
+        yield
+    except ValueError as error:
+        with path.open("rb") as file:
+            for index, line in enumerate(file):
+                try:
+                    Timestamp(_time(line).decode() + "Z")
+                except ValueError:
+                    raise _torn(path, index, "its time is no moment") from None
+        raise error
 
 
 def _time(body: bytes) -> bytes:

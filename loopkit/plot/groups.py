@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 __all__ = ["Group", "Run", "Stack", "groups_of", "labels_of", "runs_of", "same_work"]
 
 GAP = 1.5
-"Between the groups, in bars; a share of all where these are many."
+"Between the groups, in bars; more where these are thin."
 
 
 class Stack(NamedTuple):
@@ -81,7 +81,7 @@ def labels_of(usage: pd.DataFrame, sessions: pd.DataFrame | None) -> dict[str, s
 
 def groups_of(usage: pd.DataFrame, names: Mapping[str, str]) -> Iterator[Group]:
     """The sessions, from left to right."""
-    left, gap = 0.0, max(GAP, 0.04 * len(usage))
+    left, gap = 0.0, max(GAP, 0.08 * len(usage) / max(usage["session"].nunique(), 1))
     for session, requests in usage.groupby("session", sort=False):
         group = Group(names[str(session)], requests, left)
         yield group

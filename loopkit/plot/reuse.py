@@ -146,7 +146,8 @@ def _draw_losses(ax: Axes, groups: list[Group], cache_loss: pd.DataFrame | None,
     width = _characters(ax) / (_right(groups) + 1)
     free = [-np.inf] * ROWS
     for run in sorted(sorted(runs, key=lambda run: -run.lost)[: 4 * ROWS], key=lambda run: run.x[0]):
-        middle, half = (run.x[0] + run.x[-1]) / 2, len(run.text) / width / 2
+        half = len(run.text) / width / 2
+        middle = max((run.x[0] + run.x[-1]) / 2, half - 1)
         row = next((row for row in range(ROWS) if free[row] < min(middle - half, run.x[0])), None)
         if row is not None:
             level = top * (1.06 + ROW * row)

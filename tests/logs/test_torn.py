@@ -91,6 +91,7 @@ def test_a_record_that_is_none_is_refused(tmp_path: Path) -> None:
         (b'{"time":"2026-11-30T00:00:00.000000Z","kind":"user"', "it does not begin with a known kind and a time"),
         (b'{"kind":"session_start","time":"2026-11-30T00:00:00.000000Z"', "Object missing required field"),
         (b'{"kind":"usage","time":"2026-11-30T00:00:00.000000Z","request":-1', "Expected `int` >= 1"),
+        (b'{"kind":"epoch_end","tint":"2026-11-30T00:00:00.000000Z"', "unknown field `tint`"),
     ]:
         path.write_bytes(close_line(body, 0)[0])
         assert why in refusal(path)
@@ -108,6 +109,19 @@ def test_the_faulty_line_among_many_is_named(tmp_path: Path) -> None:
         made += closed
     path.write_bytes(made)
     assert refusal(path) == f"{at + 1}: Expected `int` >= 1 - at `$.attempts`"
+
+
+def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
+    """Where a frame holds it; an assistant's stands in none."""
+    path = log_of(tmp_path, WHOLE)
+    lines = path.read_bytes().splitlines()
+    for at in (0, 1, 3, 6, 7, 8, 10):
+        crc, made = 0, b""
+        for index, line in enumerate(lines):
+            closed, crc = close_line(line[:-18].replace(b"-11-30T", b"-02-30T") if index == at else line[:-18], crc)
+            made += closed
+        path.write_bytes(made)
+        assert refusal(path) == f"{at + 1}: its time is no moment"
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
