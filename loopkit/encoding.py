@@ -20,7 +20,18 @@ import msgspec
 
 from loopkit.errors import EncodeError
 
-__all__ = ["compact", "crc32", "decode", "decode_lenient", "encode", "find_unencodable", "lines", "mend_surrogates", "sha256"]
+__all__ = [
+    "compact",
+    "crc32",
+    "decode",
+    "decode_lenient",
+    "encode",
+    "encode_texts",
+    "find_unencodable",
+    "lines",
+    "mend_surrogates",
+    "sha256",
+]
 
 T = TypeVar("T")
 
@@ -73,6 +84,22 @@ def encode(value: Any, name: str = "value") -> bytes:
         return _encoder.encode(value)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise EncodeError(name, str(error) or type(error).__name__) from error
+
+
+def encode_texts(value: Any, name: str) -> bytes:
+    """Encode what holds strings, counts and truth values only, as :func:`encode` does but sooner.
+
+    There msgspec itself sees all that JSON cannot hold; only then is the member looked for.
+
+    Examples
+    --------
+    >>> encode_texts(["a", 1, True], "value")
+    b'["a",1,true]'
+    """
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError):
+        return encode(value, name)
 
 
 def find_unencodable(value: Any, name: str) -> tuple[str, str] | None:

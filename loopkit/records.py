@@ -8,13 +8,14 @@ null and empty are three different things. Unknown members and kinds are refused
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from loopkit.encoding import decode, encode, find_unencodable
+from loopkit.encoding import decode, encode, encode_texts, find_unencodable
 from loopkit.errors import EncodeError
+from loopkit.ids import Timestamp
 
 __all__ = [
     "FORMAT",
@@ -30,6 +31,7 @@ __all__ = [
     "ReplayRecord",
     "ServerFacts",
     "SessionStart",
+    "Settled",
     "TagsFacts",
     "ToolCall",
     "ToolCallFunction",
@@ -42,6 +44,7 @@ __all__ = [
     "decode_replay",
     "encode_message",
     "encode_record",
+    "settle",
 ]
 
 FORMAT = 1
@@ -337,7 +340,6 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     "Not a member of its own: its members join the message."
 
 
-_message_encoder = msgspec.json.Encoder()
 _line_decoder = msgspec.json.Decoder(LogRecord)
 _calls_decoder = msgspec.json.Decoder(tuple[ToolCall, ...] | None)
 _replay_decoder = msgspec.json.Decoder(ReplayRecord)
@@ -370,18 +372,35 @@ def encode_record(record: LogRecord | ReplayRecord) -> bytes:
         ...
     loopkit.errors.EncodeError: user.time cannot be encoded: 'yesterday' is not a Timestamp. Nothing was written
     """
-    kind = record.__struct_config__.tag or type(record).__name__
-    if not isinstance(record.time, str) or not TIME.fullmatch(record.time):
+    return settle(record).data
+
+
+_AnyRecord = TypeVar("_AnyRecord", bound=LogRecord | ReplayRecord)
+
+
+class Settled(NamedTuple, Generic[_AnyRecord]):
+    """A record as it will read back, and its one form as bytes."""
+
+    record: _AnyRecord
+    data: bytes
+
+
+def settle(record: _AnyRecord) -> Settled[_AnyRecord]:
+    """Encode a record as :func:`encode_record` does, and give what a reader will get, so that memory holds what was written."""
+    kind = str(record.__struct_config__.tag)
+    if not isinstance(record.time, Timestamp) and (not isinstance(record.time, str) or not TIME.fullmatch(record.time)):
         raise EncodeError(f"{kind}.time", f"{record.time!a} is not a Timestamp")
-    data = encode(record, str(kind))
+    plain = isinstance(record, (User, ToolResult))
+    data = encode_texts(record, kind) if plain else encode(record, kind)
     try:
         again = decode_replay(data) if isinstance(record, ReplayRecord) else decode_record(data)
     except ValueError as error:
-        raise EncodeError(str(kind), str(error)) from error
+        raise EncodeError(kind, str(error)) from error
     if again != record:
         names = (name for name in record.__struct_fields__ if getattr(record, name) != getattr(again, name, UNSET))
         raise EncodeError(f"{kind}.{next(names, '')}", "it does not read back as the value that it was")
-    return data
+    # In any other record 5 may stand for a float: it is equal to 5.0, and is written as that.
+    return Settled(cast(_AnyRecord, again), data if plain else encode_texts(again, kind))
 
 
 def decode_record(data: bytes) -> LogRecord:
@@ -422,6 +441,8 @@ def check_raw(record: LogRecord) -> None:
     ValueError
         When they are not JSON of the right form.
     """
+    if isinstance(record, (User, ToolResult)):
+        return
     if isinstance(record, Assistant):
         record.calls()
         if record.extra is not UNSET:
@@ -452,10 +473,7 @@ def encode_message(message: ChatMessage) -> bytes:
     b'{"role":"assistant","content":"4","reasoning":"2+2","signature":1.10}'
     """
     if message.extra is UNSET and message.tool_calls is UNSET:
-        try:
-            return _message_encoder.encode(message)  # strings only: the encoder itself sees what JSON cannot hold
-        except (TypeError, ValueError):
-            return encode(message, "message")  # names it
+        return encode_texts(message, "message")
     if message.extra is UNSET:
         return encode(message, "message")
     name = message.extra.reasoning_name

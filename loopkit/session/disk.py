@@ -48,12 +48,11 @@ def need_writing(path: Path) -> None:
 
 
 def _write_whole(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.write(fd, view)
+    while data:
+        written = os.write(fd, data)
         if written == 0:
             raise OSError(0, "the system wrote nothing and did not say why")
-        view = view[written:]
+        data = data[written:]
 
 
 def _sync_data(fd: int) -> None:
@@ -84,8 +83,12 @@ def make_directory(path: Path) -> None:
 
 def _make_directory(path: Path) -> None:
     os.mkdir(path, 0o700)
-    os.chmod(path, 0o700)
-    _sync_path(path.parent)
+    try:
+        os.chmod(path, 0o700)
+        _sync_path(path.parent)
+    except BaseException:
+        remove(path)
+        raise
 
 
 def _sync_path(path: Path) -> None:
@@ -157,10 +160,13 @@ class AppendFile:
 
     def append(self, data: bytes) -> None:
         """Write and sync. After an error the file has to be cut back; after a failed sync nothing can be said of its end."""
-        with _naming(self.path, "append"):
+        doing = "append"
+        try:
             _write_whole(self._fd, data)
-        with _naming(self.path, "sync"):
+            doing = "sync"
             _sync_data(self._fd)
+        except OSError as error:
+            raise SessionIOError(str(self.path), doing, describe(error)) from error
 
     def cut(self, size: int) -> None:
         """Cut the file back to ``size`` bytes, where it is longer."""

@@ -8,7 +8,6 @@ the whole session. So nothing that ``open`` would refuse can be written. Knows n
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from copy import copy
 from typing import Any, assert_never
 
 from msgspec import UNSET
@@ -71,8 +70,9 @@ class Order:
 
     def copy(self) -> Order:
         """A machine in the same state."""
-        other = copy(self)
-        other._open = dict(self._open)
+        other = Order(self.session, self.epoch, self.highest_call)
+        other.requests, other._at, other._carried = self.requests, self._at, self._carried
+        other._open = self._open.copy()
         return other
 
     @property

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from msgspec import structs
 
 from loopkit.baseline import Baseline
-from loopkit.encoding import encode, sha256
+from loopkit.encoding import sha256
 from loopkit.errors import BaselineError, BaselineMismatch, OutOfOrder, SessionIOError, SessionNotFound, TornLog, describe
 from loopkit.ids import SessionId, Timestamp
-from loopkit.records import Forked, LogRecord, SessionStart, decode_record, encode_record
+from loopkit.records import Forked, LogRecord, SessionStart, settle
 from loopkit.session.disk import create_file, make_directory, remove, sync_directory
 from loopkit.session.journal import close_line
 from loopkit.session.order import Order
@@ -173,14 +173,13 @@ def encode_records(records: Sequence[LogRecord], after: Tail) -> Encoded:
     lines: list[bytes] = []
     kept: list[LogRecord] = []
     for record in records:
-        again = decode_record(encode_record(record))
-        kind = str(again.__struct_config__.tag)
-        why = order.add(again)
+        settled = settle(record)
+        why = order.add(settled.record)
         if why:
-            raise OutOfOrder(kind, why)
-        line, crc = close_line(encode(again, kind)[:-1], crc)
+            raise OutOfOrder(str(record.__struct_config__.tag), why)
+        line, crc = close_line(settled.data[:-1], crc)
         lines.append(line)
-        kept.append(again)
+        kept.append(settled.record)
     if kept and not order.sound:
         raise OutOfOrder(str(kept[-1].__struct_config__.tag), f"{order.unfinished()}; write the whole group with one extend")
     data = b"".join(lines)
