@@ -52,9 +52,11 @@ FORMAT = 1
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Number = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 Milliseconds = Annotated[float, Meta(ge=0)]
-Hash = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Hash = Annotated[str, Meta(min_length=64, max_length=64)]
 Time = Annotated[str, Meta(min_length=27, max_length=27)]
 
+# What the decoder does not look at: it knows lengths in C, but patterns only one by one in Python. See check_raw.
+_HEX = re.compile(r"[0-9a-f]*")
 TIME = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}\.[0-9]{6}Z")
 
 
@@ -193,6 +195,7 @@ class Assistant(_Record, frozen=True, kw_only=True, tag="assistant"):
         if self.tool_calls is UNSET:
             return ()
         try:
+            str(self.tool_calls, "utf-8")  # the decoder does not look at the members that it passes over
             return _calls_decoder.decode(self.tool_calls) or ()
         except RecursionError:
             raise ValueError("nested too deep") from None
@@ -291,14 +294,14 @@ class ReplayRecord(_Record, frozen=True, kw_only=True, tag="replay"):
 LogRecord: TypeAlias = SessionStart | User | Assistant | ToolResult | UsageRecord | CacheLoss | EpochEnd
 
 
-class ToolCallFunction(msgspec.Struct, frozen=True):
+class ToolCallFunction(msgspec.Struct, frozen=True, gc=False):
     """Name and arguments of a call; members that loopkit does not know are passed over here, and kept in the log."""
 
     name: str
     arguments: str
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class ToolCall(msgspec.Struct, frozen=True, gc=False):
     """A call that the model made."""
 
     id: str
@@ -448,11 +451,19 @@ def check_raw(record: LogRecord) -> None:
         if record.extra is not UNSET:
             _check_free(record.extra, "extra")
     elif isinstance(record, SessionStart):
+        _check_hex(record.baseline_sha256, "baseline_sha256")
         _check_free(record.options, "options")
     elif isinstance(record, CacheLoss):
         _check_free(record.evidence, "evidence")
-    elif isinstance(record, UsageRecord) and record.reported is not UNSET:
-        decode(bytes(record.reported), dict[str, Any])
+    elif isinstance(record, UsageRecord):
+        _check_hex(record.request_sha256, "request_sha256")
+        if record.reported is not UNSET:
+            decode(bytes(record.reported), dict[str, Any])
+
+
+def _check_hex(value: str, name: str) -> None:
+    if not _HEX.fullmatch(value):
+        raise ValueError(f"not 64 lowercase hex digits - at `$.{name}`")
 
 
 def _check_free(value: Any, name: str) -> None:

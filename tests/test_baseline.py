@@ -46,8 +46,8 @@ def test_the_hash_of_the_fixture_is_the_one_that_was_committed() -> None:
 
 
 def test_the_fixture_is_made_as_its_script_says() -> None:
-    scope: dict[str, object] = {"__name__": "make", "__file__": str(FIXTURE.with_name("make.py"))}
-    exec(FIXTURE.with_name("make.py").read_text("utf-8"), scope)
+    scope: dict[str, object] = {"__name__": "make", "__file__": str(FIXTURE.with_name("make_baseline.py"))}
+    exec(FIXTURE.with_name("make_baseline.py").read_text("utf-8"), scope)
     made = scope["fixture"]
     assert callable(made)
     assert made() == Baseline.load(FIXTURE)

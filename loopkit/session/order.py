@@ -104,24 +104,25 @@ class Order:
         tuple of (int, str)
             How many can stand, and why the next cannot; ``""`` when all can.
         """
-        at, taken = self._at, 0
+        at, requests, taken = self._at, self.requests, 0
         record: Any
         for kind, record in zip(map(type, records), records):
             # Three steps are most of a log. They are written out here, for speed; add takes them in the same way.
-            if kind is UsageRecord and at == _ASSISTANT and record.request == self.requests + 1 and record.reported is UNSET:
-                self.requests += 1
+            if kind is UsageRecord and at == _ASSISTANT and record.request == requests + 1 and record.reported is UNSET:
+                requests += 1
                 at = _USAGE
             elif kind is Assistant and at == _USER and record.tool_calls is UNSET and record.extra is UNSET:
                 at = _ASSISTANT
             elif kind is User and _SOUND <= at < _END and not self._open:
                 at = _USER
             else:
-                self._at = at
-                if why := self._tool_result(record) if kind is ToolResult else self.add(record):
+                self._at, self.requests = at, requests
+                step = self._assistant if kind is Assistant else self._tool_result if kind is ToolResult else self.add
+                if why := step(record):
                     return taken, why
-                at = self._at
+                at, requests = self._at, self.requests
             taken += 1
-        self._at = at
+        self._at, self.requests = at, requests
         return taken, ""
 
     def add(self, record: LogRecord) -> str:
@@ -221,18 +222,19 @@ class Order:
         return self._one_carried() if self._at == _CARRIED else self._move(_ASSISTANT)
 
     def _tool_result(self, record: ToolResult) -> str:
-        if self._at not in (_CARRIED, _SOUND, _USAGE):
+        at = self._at
+        if at not in (_SOUND, _USAGE, _CARRIED):
             return self._refuse("tool_result")
-        if record.tool_call_id not in self._open:
+        if self._open.pop(record.tool_call_id, None) is None:
             known = f"open: {_ids(self._open)}" if self._open else "no call is open"
             return f"tool_result.tool_call_id is {record.tool_call_id!a}, no open call of the last assistant message ({known})"
-        del self._open[record.tool_call_id]
-        if self._at == _CARRIED:
+        if at == _CARRIED:
             return self._one_carried()
         if record.call <= self.highest_call:
             return f"tool_result.call is {record.call}, but call {self.highest_call} stands before it"
         self.highest_call = record.call
-        return self._move(_SOUND)
+        self._at = _SOUND
+        return ""
 
 
 def _ids(calls: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from loopkit.encoding import find_unencodable
-from loopkit.records import TIME, LogRecord, decode_record
+from loopkit.records import TIME, LogRecord, UsageRecord, decode_record
 from loopkit.request import first_difference
 from loopkit.session.journal import Block, Fault, checked_blocks, torn
 from loopkit.session.order import Order
@@ -22,7 +22,7 @@ __all__ = ["End", "decode_block", "read_log"]
 
 _decoder = msgspec.json.Decoder(LogRecord)
 _encoder = msgspec.json.Encoder()
-_DIGITS_AS_ZERO = str.maketrans("123456789", "000000000")
+_DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 
 
 class End(NamedTuple):
@@ -83,7 +83,7 @@ def decode_block(block: Block) -> tuple[list[LogRecord], str]:
     text = b"}\n".join([*block.bodies, b""])
     try:
         records = _decoder.decode_lines(text)
-        if len(records) == len(block.bodies) and _encoder.encode_lines(records) == text and _parts_hold(text, records):
+        if len(records) == len(block.bodies) and _encoder.encode_lines(records) == text and _parts_hold(records):
             return records, ""
     except (ValueError, RecursionError, OverflowError):  # msgspec's own errors are ValueErrors; the line is named below
         pass
@@ -101,27 +101,24 @@ def decode_block(block: Block) -> tuple[list[LogRecord], str]:
     return records, ""
 
 
-def _parts_hold(text: bytes, records: list[LogRecord]) -> bool:
-    """Look at what the decoder passes over: times, by their digits, and UTF-8 (raw parts are read with the order)."""
+def _parts_hold(records: list[LogRecord]) -> bool:
+    """Look at what the decoder passes over: the digits of times and hashes. Raw parts are read with the order."""
     times = [record.time for record in records]
-    digits = "".join(times)
-    if digits.translate(_DIGITS_AS_ZERO) != "0000-00-00T00:00:00.000000Z" * len(times):
+    digits = "".join(times).encode()
+    if digits.translate(_DIGITS_AS_ZERO) != b"0000-00-00T00:00:00.000000Z" * len(times):
         return False
-    if digits[14::27].strip("012345") or digits[17::27].strip("012345"):
+    if digits[14::27].strip(b"012345") or digits[17::27].strip(b"012345"):
         return False
-    hours = {digits[:13]} if digits.count(digits[:13]) == len(times) else {time[:13] for time in times}
+    hours = {times[0][:13]} if digits.count(digits[:13]) == len(times) else {time[:13] for time in times}
     if not all(TIME.fullmatch(hour + ":00:00.000000Z") for hour in hours):
         return False
-    return text.isascii() or bool(text.decode("utf-8"))
+    hashes = "".join([record.request_sha256 for record in records if type(record) is UsageRecord])
+    return not hashes.encode().translate(None, b"0123456789abcdef")
 
 
 def _why_not_canonical(line: bytes, record: LogRecord) -> str:
     if not TIME.fullmatch(record.time):
         return f"{record.time!a} is not a Timestamp"
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return f"not UTF-8: {error.reason} at its byte {error.start}"
     fault = find_unencodable(record, "record")
     if fault is not None:
         return f"{fault[0]} is not what loopkit writes: {fault[1]}"
