@@ -1,5 +1,6 @@
-"""Make the baseline fixture whose hash stands as a literal in ``tests/test_baseline.py``: ``python data/baseline/make_baseline.py``.
+"""Make the baseline fixture whose hash stands as a literal in ``tests/test_baseline.py``.
 
+``python data/baseline/make_baseline.py`` wrote ``fixture.json`` beside this file, once.
 It holds what an encoder could write in another way: keys out of order, floats, characters beyond ASCII, empty objects.
 """
 

@@ -1,5 +1,6 @@
-"""Make the golden session of format version 1; run once when the format was fixed: ``python data/golden/make_golden.py data/golden``.
+"""Make the golden session of format version 1.
 
+``python data/golden/make_golden.py data/golden`` was run once, when the format was fixed.
 The session is committed and never made again: that it opens, verifies and replays to the request hashes that stand as literals
 in ``tests/session/test_golden.py`` is the promise to whoever has a log. A new format version gets a new golden session beside it.
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ import pytest
 
 from loopkit.errors import SessionClosed, SessionIOError, SessionNotFound
 from loopkit.ids import SessionId
-from loopkit.records import Assistant, User
+from loopkit.records import Assistant, LogRecord, User
 from loopkit.session import disk
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
-from tests.session.build import BASELINE, create, end, group, result
+from tests.session.build import BASELINE, create, end, filled, group, result
 
 ID = SessionId("lima")
 WATCHED = ("open", "mkdir", "chmod", "fchmod", "write", "fsync", "fdatasync", "ftruncate")
@@ -263,3 +263,60 @@ def test_an_interrupt_in_a_write_leaves_memory_equal_to_disk(
     session.close()
     assert verify(tmp_path).ok
     assert len(Session.read(tmp_path, ID).records) == 4
+
+
+def test_an_interrupt_while_memory_is_written_takes_the_record_back(tmp_path: Path) -> None:
+    class Interrupted(list[LogRecord]):
+        def extend(self, items: Iterable[LogRecord]) -> None:
+            super().extend(items)
+            raise KeyboardInterrupt
+
+    session = create(tmp_path)
+    writer = session._writer
+    plain = writer.state.records
+    writer.state = writer.state._replace(records=Interrupted(plain))
+    with pytest.raises(KeyboardInterrupt):
+        session.append(end())
+    assert len(writer.state.records) == 1
+    writer.state = writer.state._replace(records=plain)
+    session.append(end())
+    session.close()
+    assert len(Session.read(tmp_path, ID).records) == 2
+
+
+def test_an_interrupt_of_the_undoing_is_undone_by_the_next_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = create(tmp_path)
+
+    def fails(name: str, at: int) -> str | None:
+        if name == "ftruncate":
+            raise KeyboardInterrupt
+        return "short, then full" if name == "write" else None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "os", Faulty(fails))
+        with pytest.raises(KeyboardInterrupt):
+            session.append(end())
+    session.append(end())
+    session.close()
+    assert len(Session.read(tmp_path, ID).records) == 2
+
+
+def test_a_copy_of_many_epochs_is_no_session_until_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without ``0.jsonl`` there is no session, so that file comes last: a crash before it leaves nothing that opens."""
+    made: list[str] = []
+
+    class Watching(Faulty):
+        def __getattr__(self, name: str) -> Any:
+            real = getattr(os, name)
+
+            def call(path: Path, flags: int, *mode: int) -> int:
+                if flags & os.O_CREAT:
+                    made.append(path.name)
+                return int(real(path, flags, *mode))
+
+            return call if name == "open" else real
+
+    with filled(tmp_path) as session:
+        monkeypatch.setattr(disk, "os", Watching(lambda name, at: None))
+        session.fork(1, SessionId("fork")).close()
+    assert made == ["1.baseline.json", "1.jsonl", "0.baseline.json", "0.jsonl"]
