@@ -23,7 +23,6 @@ _HTML = re.compile(
     "th|thead|title|tr|u|ul)>"
 )
 _CUTTING = re.compile(r"""replace\(\s*(['"])([^'"\\]{2,64})\1\s*,\s*(?:''|"")\s*\)""")
-_SURROUNDINGS = (("", ""), ("a", "a"), ("?", "?"), (" ", " "))
 
 
 def looks_like_tag(name: str) -> bool:
@@ -83,8 +82,8 @@ def beyond_default(tags: Iterable[str], cuts: Iterable[str] = ()) -> Tags:
 
 
 def _is_left(tag: str) -> bool:
-    """Whether the default leaves a tag as it is, somewhere: some shapes want no letter before them."""
-    return any(tag in neutralise(before + tag + after) for before, after in _SURROUNDINGS)
+    """Whether the default leaves a tag as it is where letters surround it: some shapes want none before them."""
+    return tag in neutralise("a" + tag + "a")
 
 
 def _joining(known: list[str]) -> set[str]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import gguf
 import pytest
 
-from loopkit.encoding import encode
+from loopkit.encoding import decode, encode
 from loopkit.errors import ModelUnavailable, ServerRefused
 from loopkit.neutralise import DEFAULT, Tags, neutralise
 from loopkit.server import families, tags, vocabulary
@@ -80,9 +80,9 @@ ATTACKS = {
     "in the other order": Attack(
         template("m.content.replace('/think', '').replace('/no_think', '')"), A("SPECIAL/no_/thinkthink_11")
     ),
-    "deleted without a replace": Attack(template("(m.content.split('/think') | join(''))"), P("im/think_end")),
+    "deleted without a replace": Attack(template("(m.content.split('/think') | join(''))"), LT + "/think" + P("im_end")[1:]),
     "deleted from the system's text alone": Attack(
-        template("(m.content.replace('/think', '') if m.role == 'system' else m.content)"), P("/think" + "im_end")
+        template("(m.content.replace('/think', '') if m.role == 'system' else m.content)"), LT + "/think" + P("im_end")[1:]
     ),
     "the end and the next tag are a longer one": Attack(MINIMAX, "x" + MBOD[:-1]),
     "with blanks that the template trims": Attack(template("(m.content | trim)", MBOS, MEOS), "x" + MBOD[:-1] + " \n\t"),
@@ -237,6 +237,44 @@ class TestNeverFatal:
         assert server.tags().id == "default-1"
 
 
+class Merging(Wire):
+    """A tokenizer whose ordinary tokens span brackets and letters, as SentencePiece's may: the longest token at each place."""
+
+    PIECES = (S("CLS"), S("o"), S("o") + "-", A("my_tag"), "[", "]", "a", "Z", *'<>|/0."()o-CLS_myt g')
+
+    def __init__(self, *, parses_special: bool) -> None:
+        super().__init__("http://127.0.0.1:9")
+        self._parses_special = parses_special
+
+    def ask(self, url: str, body: bytes | None = None, *, timeout: float | None = None) -> bytes:
+        asked = decode(body or b"{}")
+        if url.endswith("/props"):
+            return encode({"eos_token": S("CLS")})
+        if url.endswith("/models"):
+            return encode({"data": [{"meta": {"n_vocab": len(self.PIECES)}}]})
+        if not url.endswith("/tokenize"):
+            raise ServerRefused(self.url, 404, "no template")
+        special = asked.get("parse_special", True) or not self._parses_special
+        ids = [id for part in asked["content"] for id in ([part] if isinstance(part, int) else self._tokens(part, special))]
+        return encode({"tokens": [{"id": id, "piece": self.PIECES[id]} for id in ids] if "with_pieces" in asked else ids})
+
+    def _tokens(self, text: str, special: bool) -> list[int]:
+        ids = []
+        while text:
+            known = [id for id, piece in enumerate(self.PIECES) if text.startswith(piece) and (id > 0 or special)]
+            ids.append(max(known, key=lambda id: len(self.PIECES[id])))
+            text = text.removeprefix(self.PIECES[ids[-1]])
+        return ids
+
+
+class TestOtherTokenizers:
+    def test_an_ordinary_token_that_looks_like_a_tag_is_none(self) -> None:
+        assert_same_tags(server_tags(Merging(parses_special=True)).literals, [S("CLS"), A("my_tag")], "merging")
+
+    def test_a_server_that_does_not_know_parse_special_adds_what_it_names_alone(self) -> None:
+        assert_same_tags(server_tags(Merging(parses_special=False)).literals, [S("CLS")], "no canary")
+
+
 class TestFiles:
     def test_a_gguf_file_says_what_its_server_says(self, tiny: Server) -> None:
         assert tags_from_gguf(resolve("tiny").path).id == tiny.tags().id
@@ -280,6 +318,10 @@ class TestBeyond:
         assert_same_tags(both.literals, [falcon, inst], "both")
         assert_untouched(falcon[:-1], "by the default")
         assert_same_text(neutralise(falcon[:-1], both), written(falcon[:-1]), "a half")
+
+    def test_each_of_several_that_join_is_pinned(self) -> None:
+        joining = [GT * 2 + "SUMMARY" + LT * 2, GT * 2 + "INTRODUCTION" + LT * 2, LT + "dsml:", LT + "/dsml:"]
+        assert_same_tags(vocabulary.beyond_default(joining).literals, joining, "four")
 
     def test_the_families_of_real_models_have_none(self) -> None:
         for family in ("chatml", "llama", "gemma", "harmony", "deepseek", "kimi", "mistral", "granite"):
