@@ -6,11 +6,12 @@ A loopkit error is printed as one line on standard error, and the exit status is
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from loopkit.errors import LoopkitError
+from loopkit.errors import InvalidConfig, LoopkitError, describe
 
 __all__ = ["main"]
 
@@ -62,6 +63,17 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--context", type=_count, default=4096, metavar="N", help="tokens for each (default: 4096)")
     serve.set_defaults(run=_serve)
 
+    doctor = commands.add_parser("doctor", help="what a server offers and lacks for a warm cache; one tiny completion, twice")
+    doctor.add_argument("url", help="the server's base URL")
+    doctor.add_argument("--model", help="its name, where the server has several")
+    doctor.add_argument(
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="a file that holds the key (default: LOOPKIT_API_KEY)",
+    )
+    doctor.set_defaults(run=_doctor)
+
     verify = commands.add_parser("verify", help="rebuild every request from the logs and compare its SHA-256")
     verify.add_argument("path", nargs="+", type=Path, help="a home or a session's directory")
     verify.set_defaults(run=_verify)
@@ -91,6 +103,25 @@ def _serve(asked: argparse.Namespace) -> int:
     from loopkit.server.foreground import serve_until_stopped
 
     return serve_until_stopped(asked.model, slots=asked.slots, context=asked.context)
+
+
+def _doctor(asked: argparse.Namespace) -> int:
+    from loopkit.server.client import connect
+
+    with connect(asked.url, api_key=_api_key(asked.api_key_file), model=asked.model) as server:
+        print(server)
+        print(server.doctor())
+    return 0
+
+
+def _api_key(file: Path | None) -> str | None:
+    """The key from a file or the environment; never from the command line, which every process may read."""
+    if file is None:
+        return os.environ.get("LOOPKIT_API_KEY") or None
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig("--api-key-file", f"{file} cannot be read: {describe(error)}") from error
 
 
 def _verify(asked: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ import pytest
 from loopkit.baseline import Baseline
 from loopkit.ids import SessionId
 from loopkit.records import ServerFacts, TagsFacts
+from loopkit.server.client import Server
 from loopkit.session.session import Session
 
 
@@ -102,3 +103,28 @@ def test_serve_prints_the_key_once_and_keeps_it_in_a_file_that_goes(number: sign
         assert not Path(file).exists()
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{url}/health")
+
+
+@pytest.mark.server
+def test_doctor_prints_the_table_and_takes_the_key_from_a_file_or_the_environment(tiny: Server, tmp_path: Path) -> None:
+    assert tiny._child is not None
+    key, file = tiny._child.key, tmp_path / "key"
+    file.write_text(key + "\n")
+    for done in (
+        loopkit("doctor", tiny.url, "--api-key-file", file, LOOPKIT_API_KEY="not this one"),
+        loopkit("doctor", tiny.url, LOOPKIT_API_KEY=key),
+    ):
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "ok       cached counts" in done.stdout
+        assert key not in done.stdout
+    done = loopkit("doctor", tiny.url, "--model", "m", LOOPKIT_API_KEY="")
+    assert (done.returncode, "→ Pass its key" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "binary"])
+def test_a_key_file_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    done = loopkit("doctor", "http://127.0.0.1:9", "--api-key-file", tmp_path / name)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"loopkit: --api-key-file: {tmp_path / name} cannot be read: ")
+    assert done.stderr.count("\n") == 1

@@ -30,6 +30,7 @@ from loopkit.server.tags import server_tags
 from loopkit.server.wire import Wire
 
 if TYPE_CHECKING:
+    from loopkit.server.doctor import Doctor
     from loopkit.server.embedded import Child
 
 __all__ = ["Server", "connect", "serve"]
@@ -183,6 +184,22 @@ class Server:
         if self._tags is None:
             self._tags = server_tags(self.wire)
         return self._tags
+
+    def doctor(self) -> Doctor:
+        """A table of what this server offers and lacks for a warm cache; sends one tiny completion, twice.
+
+        Examples
+        --------
+        >>> with serve("tiny-swa") as server:
+        ...     print(server.doctor())  # doctest: +ELLIPSIS
+        ok       cached counts      the same prompt twice: 0, then 53 of 58 tokens cached
+        ...
+        harmful  memory kind        sliding window: of 58 tokens just read, 5 had to be read again
+        ...
+        """
+        from loopkit.server.doctor import examine
+
+        return examine(self)
 
     def props(self) -> dict[str, Any]:
         """A llama-server's properties; see `loopkit.server.llama`."""
