@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from loopkit.config import Config
     from loopkit.errors import LoopkitError
     from loopkit.logs.load import Logs, load
-    from loopkit.loop.loop import Loop, resume, start
+    from loopkit.loop.limits import Limits
+    from loopkit.loop.loop import Loop
+    from loopkit.loop.schemas import JsonTool
+    from loopkit.loop.start import resume, start
+    from loopkit.loop.tools import Registry
     from loopkit.loop.turn import Turn
     from loopkit.neutralise import Tags
     from loopkit.server.client import Server, connect, serve
@@ -37,9 +41,12 @@ __version__ = "0.1.0"
 __all__ = [
     "Baseline",
     "Config",
+    "JsonTool",
+    "Limits",
     "Logs",
     "Loop",
     "LoopkitError",
+    "Registry",
     "Server",
     "Session",
     "Tags",
@@ -60,18 +67,21 @@ __all__ = [
 _HOMES = {
     "Baseline": "baseline",
     "Config": "config",
+    "JsonTool": "loop.schemas",
+    "Limits": "loop.limits",
     "Logs": "logs.load",
     "Loop": "loop.loop",
     "LoopkitError": "errors",
+    "Registry": "loop.tools",
     "Server": "server.client",
     "Session": "session.session",
     "Tags": "neutralise",
     "Turn": "loop.turn",
     "connect": "server.client",
     "load": "logs.load",
-    "resume": "loop.loop",
+    "resume": "loop.start",
     "serve": "server.client",
-    "start": "loop.loop",
+    "start": "loop.start",
     "verify": "session.verify",
 }
 

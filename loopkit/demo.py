@@ -109,7 +109,7 @@ def _measure(server: Any, out: Path, turns: int) -> tuple[Any, bool]:
     import loopkit.replay
     from loopkit.cache.variants import live_system
     from loopkit.logs.load import load
-    from loopkit.loop.loop import start
+    from loopkit.loop.start import start
     from loopkit.session.verify import verify
 
     print(f"{server!r}")

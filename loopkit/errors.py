@@ -10,7 +10,8 @@ comes about: rooms raise, this room words. All errors can be pickled, so that th
     │   ├── InvalidId           also a ValueError
     │   ├── InvalidConfig       also a ValueError
     │   ├── ContractBroken      the next request would not extend the last one
-    │   └── LoopBusy            a second turn while one runs
+    │   ├── LoopBusy            a second turn while one runs
+    │   └── NothingToGoOn       go_on after a turn that is finished
     └── WorldError              the call is right; a file, the disk or a server is not
         ├── SessionError
         │   ├── SessionNotFound
@@ -18,6 +19,7 @@ comes about: rooms raise, this room words. All errors can be pickled, so that th
         │   ├── SessionLocked
         │   ├── SessionIOError
         │   ├── SessionClosed   closed, or a failed write has made it unusable
+        │   ├── PendingCalls    tool calls without a result, after a kill
         │   ├── EncodeError     a value that JSON or the record cannot hold
         │   │   └── OutOfOrder  a record that cannot stand where it was to be written
         │   ├── TornLog
@@ -30,6 +32,7 @@ comes about: rooms raise, this room words. All errors can be pickled, so that th
         │   ├── StreamCut
         │   ├── ServerTimeout
         │   └── ServerNotStarted
+        ├── EpochTooLarge       a baseline and what it would carry do not fit the context
         ├── ModelUnavailable    a model file that is not here and cannot be fetched
         └── LogError            a log that cannot be loaded
 """
@@ -45,13 +48,16 @@ __all__ = [
     "ContextExceeded",
     "ContractBroken",
     "EncodeError",
+    "EpochTooLarge",
     "InvalidConfig",
     "InvalidId",
     "LogError",
     "LoopBusy",
     "LoopkitError",
     "ModelUnavailable",
+    "NothingToGoOn",
     "OutOfOrder",
+    "PendingCalls",
     "ProgrammingError",
     "ServerError",
     "ServerNotStarted",
@@ -132,6 +138,17 @@ class LoopBusy(ProgrammingError):
 
     def __str__(self) -> str:
         return f"session {self.session} is in the middle of a turn. Wait for it, or stop it, before you ask again"
+
+
+class NothingToGoOn(ProgrammingError):
+    """``go_on`` was called, and nothing waits for a request."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(session)
+        self.session = session
+
+    def __str__(self) -> str:
+        return f"session {self.session} has no turn to go on with: its last one is finished, or none was begun. Ask something"
 
 
 class WorldError(LoopkitError):
@@ -217,6 +234,20 @@ class OutOfOrder(EncodeError):
 
     def __str__(self) -> str:
         return f"{self.why}. Nothing was written"
+
+
+class PendingCalls(SessionError):
+    """Tool calls of the last assistant message have no result yet, and nobody knows whether they ran."""
+
+    def __init__(self, session: str, calls: tuple[str, ...]) -> None:
+        super().__init__(session, calls)
+        self.session, self.calls = session, calls
+
+    def __str__(self) -> str:
+        return (
+            f"session {self.session} has tool calls without a result: {', '.join(self.calls)}. They may have run in part, or not "
+            'at all: loop.settle("rerun") runs them, loop.settle("interrupted") tells the model that no result came'
+        )
 
 
 class TornLog(SessionError):
@@ -338,6 +369,21 @@ class ServerNotStarted(ServerError):
         if self.log:
             text += f"; its last words: {_short(self.log, 400)}"
         return text + (f". {self.then}" if self.then else "")
+
+
+class EpochTooLarge(WorldError):
+    """What a new epoch would begin with does not fit the server's context; nothing was sent, and no epoch was opened."""
+
+    def __init__(self, baseline_tokens: int, carried_tokens: int, room: int) -> None:
+        super().__init__(baseline_tokens, carried_tokens, room)
+        self.baseline_tokens, self.carried_tokens, self.room = baseline_tokens, carried_tokens, room
+
+    def __str__(self) -> str:
+        return (
+            f"a new epoch does not fit: about {self.baseline_tokens} tokens of baseline and {self.carried_tokens} of messages "
+            f"carried over and new, into {self.room} (the context less its reserve). Carry less (carry=None or a summary), "
+            "shorten the message or the tools, or serve with a larger context"
+        )
 
 
 class ModelUnavailable(WorldError):

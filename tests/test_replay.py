@@ -10,7 +10,8 @@ import pytest
 
 from loopkit import replay
 from loopkit.errors import InvalidConfig
-from loopkit.loop.loop import Loop, start
+from loopkit.loop.loop import Loop
+from loopkit.loop.start import start
 from loopkit.records import ReplayRecord
 from loopkit.server.client import Server
 from loopkit.session.verify import verify

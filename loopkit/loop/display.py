@@ -1,26 +1,44 @@
 """A turn as it streams, as plain text on standard output: in a cell, a terminal or headless alike.
 
-Text from the model is printed, never displayed as HTML. Knows only events.
+Text from outside is printed, never displayed as HTML; what a terminal would obey in a tool's text is shown as a dot. Knows only
+events.
 """
 
 from __future__ import annotations
 
 import sys
 
-from loopkit.loop.events import Stopped, TurnEvent
+from loopkit.loop.events import Stopped, ToolCalled, TurnEvent
+from loopkit.records import EpochEnd, ToolResult
 from loopkit.server.stream import TextDelta
 
 __all__ = ["show"]
 
+WIDTH = 60
+
 
 def show(event: TurnEvent) -> None:
-    """Print the text of a turn as it comes, and end the line when the turn ends."""
+    """Print the text of a turn as it comes, a line for each tool call, and why it ended where that is not of itself."""
     match event:
         case TextDelta():
-            sys.stdout.write(event.text)
-            sys.stdout.flush()
+            _write(event.text)
+        case ToolCalled():
+            _write(f"\n[{event.name} {_line(event.arguments)}")
+        case ToolResult():
+            _write(f" → {event.status}: {_line(event.content)}]\n")
+        case EpochEnd():
+            _write(f"\n[epoch ended: {event.reason}]\n")
         case Stopped():
-            sys.stdout.write("\n")
-            sys.stdout.flush()
+            _write("\n" if event.reason == "done" else f"\n[stopped: {event.reason}]\n")
         case _:
             return
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _line(text: str) -> str:
+    shown = "".join(char if char.isprintable() else "·" for char in text[: WIDTH + 1])
+    return shown if len(text) <= WIDTH else shown[: WIDTH - 1] + "…"

@@ -1,6 +1,7 @@
 """What happens during a turn, one small value each.
 
-Records are their own events: a usage record and a cache loss are handed on as they were logged. Knows nothing of who looks.
+Records are their own events: a tool result, a usage record, a cache loss and the end of an epoch are handed on as they were
+logged. Knows nothing of who looks.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from loopkit.records import CacheLoss, UsageRecord
-from loopkit.server.stream import Progress, ReasoningDelta, TextDelta, ToolCallDelta
+from loopkit.records import CacheLoss, EpochEnd, ToolResult, UsageRecord
+from loopkit.server.stream import Delta
 
-__all__ = ["OnEvent", "RequestSent", "Stopped", "TurnEvent"]
+__all__ = ["OnEvent", "RequestSent", "Stopped", "ToolCalled", "TurnEvent"]
 
 
 class RequestSent(NamedTuple):
@@ -24,6 +25,16 @@ class RequestSent(NamedTuple):
     "Of these, behind the last request's."
 
 
+class ToolCalled(NamedTuple):
+    """A tool is about to be called."""
+
+    call: int
+    "The number of the call within the session."
+    name: str
+    arguments: str
+    "JSON, as the model wrote it."
+
+
 class Stopped(NamedTuple):
     """The turn ended."""
 
@@ -31,5 +42,5 @@ class Stopped(NamedTuple):
     "See ``Turn.stop``."
 
 
-TurnEvent: TypeAlias = RequestSent | Progress | TextDelta | ReasoningDelta | ToolCallDelta | UsageRecord | CacheLoss | Stopped
-OnEvent: TypeAlias = Callable[[TurnEvent], None]
+TurnEvent: TypeAlias = RequestSent | Delta | ToolCalled | ToolResult | UsageRecord | CacheLoss | EpochEnd | Stopped
+OnEvent: TypeAlias = Callable[[TurnEvent], object]

@@ -1,180 +1,79 @@
 """The object in the user's hand: a session, a server, and turns between them.
 
-Holds no parsing, no HTTP and no HTML: a turn is in ``turn.py``, what streams by in ``display.py``. The interface is synchronous
-and works in a cell whose event loop runs; in async code use ``asyncio.to_thread(loop.ask, …)``.
+Holds no parsing, no HTTP and no HTML: a turn is in ``turn.py``, epochs in ``epochs.py``, what streams by in ``display.py``. The
+interface is synchronous and works in a cell whose event loop runs; in async code use ``asyncio.to_thread(loop.ask, …)``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
-import time
-import warnings
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Literal, Self
 
 from msgspec import UNSET
 
-from loopkit.baseline import Baseline
 from loopkit.card import Card
-from loopkit.config import Config
-from loopkit.encoding import mend_surrogates
-from loopkit.errors import InvalidConfig, LoopBusy
-from loopkit.ids import SessionId, Timestamp
+from loopkit.encoding import encode, mend_surrogates
+from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn
+from loopkit.ids import Timestamp
 from loopkit.loop.display import show
-from loopkit.loop.events import OnEvent, Stopped, TurnEvent
-from loopkit.loop.turn import Turn, one_request
-from loopkit.neutralise import Tags, neutralise_report
-from loopkit.records import CacheLoss, TagsFacts, UsageRecord, User
-from loopkit.request import RequestEncoder
+from loopkit.loop.events import OnEvent, TurnEvent
+from loopkit.loop.park import Parked, park
+from loopkit.loop.port import ToolPort
+from loopkit.loop.tools import Registry
+from loopkit.loop.turn import State, Turn, TurnRun
+from loopkit.neutralise import neutralise_report
+from loopkit.records import Assistant, ToolCall, ToolResult, Usage, User
+from loopkit.request import Request
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 
-__all__ = ["Loop", "resume", "start"]
-
-
-def start(
-    server: Server,
-    *,
-    system: str | Path,
-    home: str | Path = "runs",
-    id: SessionId | str | None = None,
-    memory: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    slot: int | None = None,
-) -> Loop:
-    """Begin a session: take a snapshot of the baseline and open its log.
-
-    Parameters
-    ----------
-    server : Server
-        From :func:`loopkit.serve` or :func:`loopkit.connect`.
-    system : str or Path
-        The system prompt: text, or a UTF-8 file. Never neutralised, for it is the owner's.
-    home : str or Path
-        The directory that holds sessions.
-    id : SessionId or str, optional
-        The session's name; a new one that sorts by time where not given.
-    memory : str, optional
-        The memory block; None reads ``<home>/memory/core.md`` if that is a file, ``""`` means none.
-    options : mapping, optional
-        Members of every request body, such as ``temperature``, ``seed``, ``max_tokens``; fixed for the epoch.
-    slot : int, optional
-        The slot to pin the session to; where not given, one that the embedded server hands out, and none on other servers.
-
-    Returns
-    -------
-    Loop
-        Ready for :meth:`Loop.ask`.
-
-    Raises
-    ------
-    BaselineError
-        When the system prompt or the memory block cannot be read.
-    SessionExists
-        When the home holds a session of that name.
-    """
-    text, file = (None, system) if isinstance(system, Path) else (system, None)
-    config = Config(home=Path(home), system=text, system_file=file, options={**server.default_options(), **(options or {})})
-    tags = Tags.default()
-    baseline = Baseline.assemble(config, None, memory, tags)
-    pinned = _pin(server, slot)
-    try:
-        session = Session.create(
-            config.home,
-            SessionId.new() if id is None else SessionId(id),
-            baseline,
-            slot=pinned,
-            options=config.options,
-            server=server.facts(),
-            tags=TagsFacts(id=tags.id),
-        )
-        return Loop(server, session)
-    except BaseException:
-        server.release_slot(pinned)
-        raise
-
-
-def _pin(server: Server, slot: int | None) -> int | None:
-    """Choose the slot of a new session."""
-    taken = server.take_slot(slot)
-    if slot is not None and server.embedded and taken is None:
-        raise InvalidConfig("slot", f"{slot} is held by an open session, or the server has no such slot", "Leave it out")
-    if slot is None and server.embedded and taken is None:
-        _say("every slot is held by an open session: this one is not pinned, and others may take its cache")
-    return slot if slot is not None else taken
-
-
-def _say(what: str) -> None:
-    warnings.warn(what, UserWarning, stacklevel=3)
-
-
-def resume(id: SessionId | str, server: Server, *, home: str | Path = "runs") -> Loop:
-    """Go on with a session where its log ends, in any process.
-
-    Baseline, options and slot come from the epoch's ``session_start``; nothing of them is given again.
-
-    Parameters
-    ----------
-    id : SessionId or str
-        The session's name.
-    server : Server
-        The same server, or another that has the session's model.
-    home : str or Path
-        The directory that holds sessions.
-
-    Raises
-    ------
-    SessionNotFound, SessionLocked, TornLog, BaselineMismatch
-        See :meth:`Session.open`.
-    ContractBroken
-        When the last request, rebuilt from the log, is not the one that was sent.
-    InvalidConfig
-        When the server has another model than the session was started with.
-    """
-    session = Session.open(home, SessionId(id))
-    try:
-        pinned = session.options.get("model")
-        if pinned is not None and server.model is not None and pinned != server.model:
-            why = f"the session was started with {pinned!r}, but the server has {server.model!r}"
-            raise InvalidConfig("model", why, "Serve that model, or start a new session")
-        loop = Loop(server, session)
-        if session.start.slot is not None and server.embedded and server.take_slot(session.start.slot) is None:
-            slot = session.start.slot
-            _say(f"slot {slot}, to which the session is pinned, is held by another open session: each takes the other's cache")
-        return loop
-    except BaseException:
-        session.close()
-        raise
+__all__ = ["Loop"]
 
 
 class Loop:
-    """A session that is being talked to.
-
-    Parameters
-    ----------
-    server : Server
-        Whom to ask.
-    session : Session
-        Where to log; open for writing.
+    """A session that is being talked to; made by :func:`loopkit.start` and :func:`loopkit.resume`.
 
     Attributes
     ----------
+    session : Session
+        Where turns are logged; open for writing.
+    server : Server
+        Who is asked.
+    tools : Registry
+        What the model may call; a tool added to it can be found and called at once.
     on_event : callable or None
         Told of everything that happens in a turn; prints the text as it streams unless set otherwise.
     """
 
-    def __init__(self, server: Server, session: Session) -> None:
-        self.server, self.session = server, session
+    def __init__(self, state: State, tools: Registry) -> None:
+        self._state = state
+        self.tools = tools
         self.on_event: OnEvent | None = show
-        self._encoder = RequestEncoder.resume(session.start, session.baseline, session.records)
-        facts = session.start.tags
-        self._tags = Tags.pinned(facts.id, facts.literals or (), facts.cuts or ())
         self._busy = threading.Lock()
 
+    @property
+    def session(self) -> Session:
+        return self._state.session
+
+    @property
+    def server(self) -> Server:
+        return self._state.server
+
+    @property
+    def port(self) -> ToolPort:
+        return self._state.port
+
+    @property
+    def pending(self) -> Sequence[ToolCall]:
+        """Tool calls of the last assistant message that have no result yet, after a kill; see :meth:`settle`."""
+        return self.session.pending
+
     def ask(self, text: str, *, on_event: OnEvent | None = None) -> Turn:
-        """Ask, and stream the answer.
+        """Ask, and stream the answer; tools are called until the model stops.
 
         Parameters
         ----------
@@ -193,43 +92,149 @@ class Loop:
         ContractBroken
             Before anything is sent.
         ServerError, KeyboardInterrupt
-            The log is as it was before the request.
+            The log is at a record boundary, and every open call is answered.
+        PendingCalls
+            When a kill left calls open; see :meth:`settle`.
+        EpochTooLarge
+            When the baseline, what is carried over and the message do not fit the context.
         LoopBusy
             When a turn runs already.
         """
-        tell = on_event or self.on_event or _nobody
-        if not self._busy.acquire(blocking=False):
-            raise LoopBusy(self.session.id)
+        with self._alone():
+            return TurnRun(self._state, on_event or self.on_event or _nobody).run(self._user(text))
+
+    def go_on(self, *, on_event: OnEvent | None = None) -> Turn:
+        """Send the next request of a turn that was left in the middle: after an error, ``settle``, or a limit.
+
+        Raises
+        ------
+        NothingToGoOn
+            When the last turn is finished. For the others see :meth:`ask`.
+        """
+        with self._alone():
+            if not self.session.pending and not self._in_mid_turn():
+                raise NothingToGoOn(self.session.id)
+            return TurnRun(self._state, on_event or self.on_event or _nobody).run(None)
+
+    def _in_mid_turn(self) -> bool:
+        """Whether the last message is one that a model answers."""
+        said = [record for record in self.session.records if isinstance(record, User | Assistant | ToolResult)]
+        return bool(said) and not isinstance(said[-1], Assistant)
+
+    def events(self, text: str) -> Generator[TurnEvent, None, Turn]:
+        """Ask, and yield every event of the turn as it comes; leaving the generator stops the turn.
+
+        Returns
+        -------
+        Turn
+            As the generator's value (``StopIteration.value``, or ``turn = yield from …``).
+        """
+        came: queue.SimpleQueue[TurnEvent | Turn | BaseException] = queue.SimpleQueue()
+
+        def work() -> None:
+            try:
+                came.put(self.ask(text, on_event=came.put))
+            except BaseException as error:  # noqa: BLE001  # raised again where the events are taken
+                came.put(error)
+
+        thread = threading.Thread(target=work, name="loopkit turn", daemon=True)
+        thread.start()
         try:
-            return self._turn(self._user(text), tell)
+            while True:
+                event = came.get()
+                if isinstance(event, Turn):
+                    return event
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
         finally:
-            self._busy.release()
+            if thread.is_alive():
+                self.stop()
+                thread.join()
 
-    def _turn(self, newest: User, tell: OnEvent) -> Turn:
-        began = time.monotonic()
-        before = len(self.session.records)
-        completion = one_request(self.session, self.server, self._encoder, newest, tell)
-        tell(Stopped("done"))
-        logged = self.session.records[before:]
-        return Turn(
-            text=completion.text,
-            reasoning=completion.reasoning_content or "",
-            stop="done",
-            requests=tuple(record for record in logged if isinstance(record, UsageRecord)),
-            losses=tuple(record for record in logged if isinstance(record, CacheLoss)),
-            elapsed=time.monotonic() - began,
-        )
+    def stop(self) -> None:
+        """Stop the running turn, from another thread or a callback; it returns with ``stop`` ``interrupted``."""
+        self._state.stopping.set()
 
-    def _user(self, text: str) -> User:
-        asked = Timestamp.now()
-        whole, replaced = mend_surrogates(text)
-        content, tags = neutralise_report(whole, self._tags)
-        return User(time=asked, content=content, neutralised=tags or UNSET, replaced=replaced or UNSET)
+    def settle(self, how: Literal["rerun", "interrupted"]) -> tuple[ToolResult, ...]:
+        """Answer the tool calls that a kill left open. Never done silently: a tool may not be safe to run twice.
+
+        Parameters
+        ----------
+        how : str
+            ``"rerun"`` runs them; ``"interrupted"`` tells the model that no result came.
+
+        Returns
+        -------
+        tuple of ToolResult
+            What was logged. Then :meth:`go_on`, or ask something else.
+        """
+        if how not in ("rerun", "interrupted"):
+            raise InvalidConfig("settle", f"{how!r} is no way to settle a call", 'Say "rerun" or "interrupted"')
+        with self._alone():
+            return TurnRun(self._state, self.on_event or _nobody).settle(how)
+
+    def end_epoch(self) -> None:
+        """Close the epoch; the next turn opens another, with today's system prompt, tools and memory."""
+        with self._alone():
+            TurnRun(self._state, self.on_event or _nobody).end_epoch()
+
+    def warm(self) -> Usage:
+        """Read the conversation into the server's cache without a turn; nothing is logged.
+
+        Returns
+        -------
+        Usage
+            What the server read.
+        """
+        with self._alone():
+            session = self.session
+            last = User(time=Timestamp.now(), content="")  # up to here the next prompt is the same
+            body = self._state.encoder.request(session.records, None if self._in_mid_turn() else last).body
+            members = {**session.options, "max_tokens": 1}
+            head = encode(session.options)[1:-1]
+            assert body.startswith(b"{" + head)
+            rest = body[1 + len(head) :]
+            return self.server.complete(Request.of(encode(members)[:-1] + (rest if head else b"," + rest))).usage
+
+    def park(self) -> Parked:
+        """Save the session's KV state, so that :func:`loopkit.resume` finds its cache warm on a server that was started anew.
+
+        Returns
+        -------
+        Parked
+            What was saved: its tokens, and what must be the same for it to be put back.
+
+        Raises
+        ------
+        InvalidConfig
+            When the session is not pinned to a slot.
+        ServerError
+            When the server cannot save slots.
+        """
+        with self._alone():
+            return park(self.session, self.server)
 
     def close(self) -> None:
         """Release the session's lock and its slot; the server runs on."""
         self.server.release_slot(self.session.start.slot)
         self.session.close()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise LoopBusy(self.session.id)
+        try:
+            self._state.stopping.clear()
+            yield
+        finally:
+            self._busy.release()
+
+    def _user(self, text: str) -> User:
+        asked = Timestamp.now()
+        whole, replaced = mend_surrogates(text)
+        content, tags = neutralise_report(whole, self._state.tags)
+        return User(time=asked, content=content, neutralised=tags or UNSET, replaced=replaced or UNSET)
 
     def __enter__(self) -> Self:
         return self
@@ -240,6 +245,8 @@ class Loop:
     def _card(self) -> Card:
         last = self.session.last_usage()
         facts = [("model", str(self.session.options.get("model"))), ("epoch", str(self.session.epoch))]
+        if self.tools.names:
+            facts.append(("tools", ", ".join(self.tools.names)))
         if last is not None and last.prompt_tokens is not None:
             facts.append(("last prompt", f"{last.prompt_tokens:,} tokens"))
         return Card(f"Loop on session {self.session.id}", facts)

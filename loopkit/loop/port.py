@@ -2,7 +2,7 @@
 
 ``ToolPort`` is the protocol, ``PythonPort`` the port for functions of this process: it asks whether the call is allowed, runs it
 in time, and words every failure so that the model can act on it. Knows nothing of the log; results are capped and neutralised
-by the loop. What the owner's code did wrong (``allow``, a ``ProgrammingError``) and Ctrl-C pass through.
+by the loop. What ``allow`` did wrong, and Ctrl-C, pass through.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from loopkit.encoding import decode
-from loopkit.errors import InvalidConfig, ProgrammingError
+from loopkit.errors import InvalidConfig
 from loopkit.loop.limits import DENIED, seconds_fault
 from loopkit.loop.results import as_text
 from loopkit.loop.schemas import Misfit
@@ -114,8 +114,6 @@ class PythonPort:
             bound = self.registry.bind(name, parsed)
         except Misfit as misfit:
             return Failed(str(misfit))
-        except ProgrammingError:
-            raise
         except Exception as error:  # noqa: BLE001  a validator of the tool's own may raise anything: it is the model's to know
             return _failure(name, error)
         denied = self._denied(bound)
@@ -138,8 +136,6 @@ class PythonPort:
         apart = bound.asynchronous or self.seconds is not None
         try:
             text = _in_thread(work, f"tool {bound.name}", self.seconds) if apart else work()
-        except ProgrammingError:
-            raise
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  whatever a tool raises is the model's to know
             return _failure(bound.name, error)
         if text is None:

@@ -1,13 +1,16 @@
-"""One turn: send the request, stream, check, and log what is final.
+"""One turn: requests and tool calls until the model stops, or a limit ends it.
 
 Nothing is written for a request until its completion is final: a failed, refused, cut or interrupted request leaves the log as it
-was, and sending again sends the same bytes. Knows a session, a server and an encoder; nothing of how they were opened.
+was, and sending again sends the same bytes. Every way out leaves the log at a record boundary with every open call answered.
+Knows a session, a server, a port; nothing of how they were opened, or of what is shown.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
@@ -15,17 +18,26 @@ from msgspec import UNSET
 from loopkit.cache.causes import diagnose
 from loopkit.cache.expect import expect
 from loopkit.card import Card
+from loopkit.encoding import mend_surrogates
+from loopkit.errors import ContextExceeded, PendingCalls, SessionError
 from loopkit.ids import Timestamp
-from loopkit.loop.events import OnEvent, RequestSent
-from loopkit.records import CacheLoss, LogRecord, Usage, UsageRecord, User
+from loopkit.loop.epochs import Carry, carry_over, epoch_end, fits, last_usage_record, must_fit
+from loopkit.loop.events import OnEvent, RequestSent, Stopped, ToolCalled
+from loopkit.loop.limits import INTERRUPTED, LIMIT_REACHED, REPEATED, Limits, Repeats, is_json
+from loopkit.loop.port import Denied, Outcome, ToolPort
+from loopkit.loop.results import cap
+from loopkit.neutralise import Tags, neutralise_report
+from loopkit.records import CacheLoss, EpochEnd, LogRecord, ToolCall, ToolResult, Usage, UsageRecord, User
+from loopkit.request import Request, RequestEncoder
+from loopkit.server.stream import Delta, ReasoningDelta, TextDelta
 
 if TYPE_CHECKING:
-    from loopkit.request import RequestEncoder
+    from loopkit.baseline import Baseline
     from loopkit.server.client import Server
     from loopkit.server.stream import Completion
     from loopkit.session.session import Session
 
-__all__ = ["Turn", "add_up", "one_request"]
+__all__ = ["State", "Turn", "TurnRun", "add_up"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,13 +45,16 @@ class Turn:
     """What one question came to."""
 
     text: str
-    "What the model said last."
+    "What the model said last; where the turn was interrupted, the part that came, which is not logged."
     reasoning: str
     "What it thought before it said so; empty where the server showed nothing."
     stop: str
-    "Why the turn ended: ``done``."
+    """Why the turn ended: ``done``, ``request_limit``, ``repeated_call``, ``reasoning_limit``, ``cut_off``, ``malformed_call``,
+    ``context_full``, ``server_truncated`` or ``interrupted``."""
     requests: tuple[UsageRecord, ...]
     "One for each request of the turn."
+    tool_calls: tuple[ToolResult, ...]
+    "One for each tool call, with its result."
     losses: tuple[CacheLoss, ...]
     "One for each request that read again what the cache should have had."
     elapsed: float
@@ -61,7 +76,8 @@ class Turn:
         ]
         facts = [(name, "not reported" if count is None else f"{count:,}") for name, count in counts]
         requests = "1 request" if len(self.requests) == 1 else f"{len(self.requests)} requests"
-        return Card(f"Turn {self.stop}, {requests}", facts)
+        calls = "" if not self.tool_calls else ", 1 call" if len(self.tool_calls) == 1 else f", {len(self.tool_calls)} calls"
+        return Card(f"Turn {self.stop}, {requests}{calls}", facts if self.requests else [])
 
     def __repr__(self) -> str:
         return self._card().text()
@@ -88,74 +104,297 @@ def add_up(usages: Iterable[Usage]) -> Usage:
     return Usage(**known)  # type: ignore[arg-type]  # counts stay int and milliseconds float, member by member
 
 
-def one_request(session: Session, server: Server, encoder: RequestEncoder, newest: User | None, on_event: OnEvent) -> Completion:
-    """Send the next request of a session and log it.
+@dataclasses.dataclass
+class State:
+    """What the turns of a loop share; its epoch changes under way."""
+
+    session: Session
+    server: Server
+    encoder: RequestEncoder
+    port: ToolPort
+    limits: Limits
+    tags: Tags
+    next_baseline: Callable[[], Baseline]
+    "Takes today's snapshot, for the next epoch."
+    on_full: str = "stop"
+    "What to do when the context is full: ``stop`` or ``roll``."
+    carry: Carry = "turn"
+    stopping: threading.Event = dataclasses.field(default_factory=threading.Event)
+    "Set to stop the running turn."
+
+
+class _StoppedByUser(Exception):  # no error: how a turn is left from inside a callback
+    pass
+
+
+class _ReasoningLimit(Exception):  # as above
+    pass
+
+
+class TurnRun:
+    """A turn that is running.
 
     Parameters
     ----------
-    session, server, encoder
-        Where to log, whom to ask, what was sent so far.
-    newest : User or None
-        The message that the request is about; None to go on without one.
-    on_event : callable
-        Told of everything that happens.
-
-    Returns
-    -------
-    Completion
-        As the server gave it, already in the log.
-
-    Raises
-    ------
-    ContractBroken
-        Before anything is sent, when the body would not extend the last one.
-    ServerError
-        The log is as it was.
+    state : State
+        The loop's.
+    tell : callable
+        Told of every event.
     """
-    last = _last_usage_record(session.records)
-    request = encoder.request(session.records, newest)
-    number = 1 if last is None else last.request + 1
-    on_event(RequestSent(number, request.size, request.size - (0 if last is None else last.request_bytes)))
-    completion = server.complete(request, on_event, first_call=int(session.next_call()))
-    now = Timestamp.now()
-    assistant = completion.assistant(now)
-    expected = expect(None if last is None else last.usage, completion.usage, session.start.server.engine, epoch=session.epoch)
-    usage = UsageRecord(
-        time=now,
-        request=number,
-        request_sha256=request.sha256,
-        request_bytes=request.size,
-        usage=completion.usage,
-        expected_tokens=expected.expected_tokens,
-        expected_exact=expected.expected_exact,
-        shortfall=expected.shortfall or UNSET,
-        reported=completion.reported,
-        finish_reason=completion.finish_reason,
-        response_id=completion.response_id,
-        attempts=completion.attempts,
-        elapsed_ms=completion.elapsed_ms,
-    )
-    group: list[LogRecord] = [assistant, usage] if newest is None else [newest, assistant, usage]
-    if expected.lost_tokens and last is not None:
-        group.append(
-            CacheLoss(
-                time=now,
-                request=number,
-                expected_tokens=expected.expected_tokens or 0,
-                expected_exact=expected.expected_exact,
-                reusable_tokens=None,
-                cached_tokens=completion.usage.cached_tokens or 0,
-                lost_tokens=expected.lost_tokens,
-                **diagnose(last.usage, completion.usage)._asdict(),
-            )
+
+    def __init__(self, state: State, tell: OnEvent) -> None:
+        self._state, self._tell = state, tell
+        self._logged: list[LogRecord] = []
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._reasoned = 0
+
+    def run(self, newest: User | None) -> Turn:
+        """Run to the end; see ``Loop.ask`` and ``Loop.go_on``."""
+        began = time.monotonic()
+        try:
+            stop = self._run(newest)
+        except _StoppedByUser:
+            self._answer_open()
+            stop = "interrupted"
+        except BaseException as error:
+            if not isinstance(error, SessionError):  # a log that cannot be written to takes no answers either
+                self._answer_open()
+            raise
+        self._tell(Stopped(stop))
+        logged = self._logged
+        return Turn(
+            text="".join(self._text),
+            reasoning="".join(self._reasoning),
+            stop=stop,
+            requests=tuple(record for record in logged if isinstance(record, UsageRecord)),
+            tool_calls=tuple(record for record in logged if isinstance(record, ToolResult)),
+            losses=tuple(record for record in logged if isinstance(record, CacheLoss)),
+            elapsed=time.monotonic() - began,
         )
-    session.extend(group)
-    encoder.sent(request)
-    for record in group:
-        if isinstance(record, UsageRecord | CacheLoss):
-            on_event(record)
-    return completion
+
+    def settle(self, how: str) -> tuple[ToolResult, ...]:
+        """Answer the calls that a kill left open; see ``Loop.settle``."""
+        if how == "rerun":
+            self._call_tools(Repeats(self._state.limits.repeats))
+        else:
+            self._answer_open()
+        return tuple(record for record in self._logged if isinstance(record, ToolResult))
+
+    def end_epoch(self) -> None:
+        """Close the epoch because it was asked for."""
+        session = self._state.session
+        self._log([epoch_end("asked", last_usage_record(session.records), None, self._state.server)])
+
+    def _run(self, newest: User | None) -> str:
+        session, repeats = self._state.session, Repeats(self._state.limits.repeats)
+        if session.pending:
+            raise PendingCalls(session.id, tuple(call.function.name for call in session.pending))
+        for _ in range(self._state.limits.max_requests):
+            self._check_stop()
+            if not self._make_room(newest):
+                return "context_full"
+            try:
+                stop = self._request(newest)
+            except ContextExceeded as error:
+                if last_usage_record(session.records) is None:
+                    raise  # a fresh epoch: nothing could be left out
+                if not self._end_full(error, newest):
+                    return "context_full"
+                stop = self._request(newest)
+            if stop:
+                self._answer_open(Denied(LIMIT_REACHED))
+                return stop
+            newest = None
+            if not session.pending:
+                return "done"
+            if self._call_tools(repeats):
+                return "repeated_call"
+        return "request_limit"
+
+    # requests
+
+    def _request(self, newest: User | None) -> str:
+        """Send the next request and log it; gives why the turn ends with it, or ``""``."""
+        state = self._state
+        last = last_usage_record(state.session.records)
+        request = state.encoder.request(state.session.records, newest)
+        number = 1 if last is None else last.request + 1
+        self._tell(RequestSent(number, request.size, request.size - (0 if last is None else last.request_bytes)))
+        for _ in range(1 + state.limits.malformed_retries):
+            self._text, self._reasoning, self._reasoned = [], [], 0
+            try:
+                completion = state.server.complete(request, self._on_delta, first_call=int(state.session.next_call()))
+            except _ReasoningLimit:
+                return "reasoning_limit"
+            self._text = [completion.text]
+            self._reasoning = [completion.reasoning_content or ""]
+            stop = self._not_final(completion)
+            if stop != "malformed_call":
+                break
+        if stop:
+            return stop
+        self._log_completion(newest, request, number, last, completion)
+        return "server_truncated" if last is not None and _shrank(last, completion, state.session) else ""
+
+    def _on_delta(self, delta: Delta) -> None:
+        self._check_stop()
+        if isinstance(delta, TextDelta):
+            self._text.append(delta.text)
+        elif isinstance(delta, ReasoningDelta):
+            self._reasoning.append(delta.text)
+            self._reasoned += 1
+            limit = self._state.limits.reasoning_tokens
+            if limit is not None and self._reasoned > limit:
+                raise _ReasoningLimit
+        self._tell(delta)
+
+    def _check_stop(self) -> None:
+        if self._state.stopping.is_set():
+            raise _StoppedByUser
+
+    def _not_final(self, completion: Completion) -> str:
+        """Why a completion can neither be logged nor replayed, or ``""``."""
+        limits, usage = self._state.limits, completion.usage
+        if limits.reasoning_tokens is not None and (usage.reasoning_tokens or 0) > limits.reasoning_tokens:
+            return "reasoning_limit"
+        calls = completion.assistant(Timestamp.now()).calls()
+        options = self._state.session.options
+        most = options.get("max_tokens", options.get("max_completion_tokens"))
+        at_limit = completion.finish_reason == "length" or (most is not None and usage.completion_tokens == most)
+        if calls and completion.finish_reason == "length":
+            return "cut_off"
+        if all(is_json(call.function.arguments) for call in calls):
+            return ""
+        return "cut_off" if at_limit else "malformed_call"
+
+    def _log_completion(
+        self, newest: User | None, request: Request, number: int, last: UsageRecord | None, completion: Completion
+    ) -> None:
+        session, now = self._state.session, Timestamp.now()
+        before = None if last is None else last.usage
+        expected = expect(before, completion.usage, session.start.server.engine, epoch=session.epoch)
+        usage = UsageRecord(
+            time=now,
+            request=number,
+            request_sha256=request.sha256,
+            request_bytes=request.size,
+            usage=completion.usage,
+            expected_tokens=expected.expected_tokens,
+            expected_exact=expected.expected_exact,
+            shortfall=expected.shortfall or UNSET,
+            reported=completion.reported,
+            finish_reason=completion.finish_reason,
+            response_id=completion.response_id,
+            attempts=completion.attempts,
+            elapsed_ms=completion.elapsed_ms,
+        )
+        group: list[LogRecord] = [*([] if newest is None else [newest]), completion.assistant(now), usage]
+        if expected.lost_tokens and before is not None:
+            group.append(
+                CacheLoss(
+                    time=now,
+                    request=number,
+                    expected_tokens=expected.expected_tokens or 0,
+                    expected_exact=expected.expected_exact,
+                    reusable_tokens=None,
+                    cached_tokens=completion.usage.cached_tokens or 0,
+                    lost_tokens=expected.lost_tokens,
+                    **diagnose(before, completion.usage)._asdict(),
+                )
+            )
+        self._log(group)
+        self._state.encoder.sent(request)
+
+    def _log(self, records: list[LogRecord]) -> None:
+        self._state.session.extend(records)
+        self._logged += records
+        for record in records:
+            if isinstance(record, UsageRecord | CacheLoss | ToolResult | EpochEnd):
+                self._tell(record)
+
+    # epochs
+
+    def _make_room(self, newest: User | None) -> bool:
+        """Open the next epoch where this one has ended or is full; False where the turn is to stop instead."""
+        state, session = self._state, self._state.session
+        if session.ended:
+            self._open_epoch(newest)
+            return True
+        last = last_usage_record(session.records)
+        if fits(state.server, state.limits, state.encoder.request(session.records, newest), last):
+            return True
+        if last is None:
+            must_fit(state.server, state.limits, session, session.baseline, [*session.records, *([newest] if newest else [])])
+            return True
+        return self._end_full(None, newest)
+
+    def _end_full(self, error: ContextExceeded | None, newest: User | None) -> bool:
+        state = self._state
+        self._log([epoch_end("context_full", last_usage_record(state.session.records), error, state.server)])
+        if state.on_full == "stop":
+            return False
+        self._open_epoch(newest)
+        return True
+
+    def _open_epoch(self, newest: User | None) -> None:
+        state, session = self._state, self._state.session
+        baseline = state.next_baseline()
+        carried = carry_over(state.carry, session, state.server, state.limits, state.tags)
+        must_fit(state.server, state.limits, session, baseline, [*carried.records, *([newest] if newest else [])])
+        session.next_epoch(baseline, carried.records, kind=carried.kind)
+        state.encoder = RequestEncoder.resume(session.start, session.baseline, session.records)
+
+    # tools
+
+    def _call_tools(self, repeats: Repeats) -> bool:
+        """Run every open call, in order; True where a repeated call ends the turn."""
+        ended = False
+        for call in self._state.session.pending:
+            self._check_stop()
+            name, arguments = call.function.name, call.function.arguments
+            self._tell(ToolCalled(int(self._state.session.next_call()), name, arguments))
+            verdict = "end" if ended else repeats.before(name, arguments)
+            if verdict == "run":
+                outcome = self._state.port.call(name, arguments)
+            else:
+                outcome = Denied(LIMIT_REACHED if ended else REPEATED)
+                ended = verdict == "end"
+            result = self._result(call, outcome)
+            if verdict == "run":
+                repeats.after(name, arguments, result.content)
+            self._log([result])
+        return ended
+
+    def _answer_open(self, outcome: Outcome | None = None) -> None:
+        """Answer every open call with a fixed sentence; None says that it was interrupted."""
+        for call in self._state.session.pending:
+            self._log([self._result(call, outcome)])
+
+    def _result(self, call: ToolCall, outcome: Outcome | None) -> ToolResult:
+        """A tool's answer as it is logged: made encodable, capped, then neutralised; never touched again."""
+        whole, replaced = mend_surrogates(INTERRUPTED if outcome is None else outcome.content)
+        capped = cap(whole, self._state.limits.result_bytes)
+        content, tags = neutralise_report(capped.text, self._state.tags)
+        return ToolResult(
+            time=Timestamp.now(),
+            call=int(self._state.session.next_call()),
+            tool_call_id=call.id,
+            name=call.function.name,
+            content=content,
+            truncated=capped.truncated,
+            status="interrupted" if outcome is None else outcome.status,
+            neutralised=tags or UNSET,
+            replaced=replaced or UNSET,
+        )
 
 
-def _last_usage_record(records: Sequence[LogRecord]) -> UsageRecord | None:
-    return next((record for record in reversed(records) if isinstance(record, UsageRecord)), None)
+def _shrank(last: UsageRecord, completion: Completion, session: Session) -> bool:
+    """Whether the prompt got shorter although the bytes were extended: the server dropped something without a word.
+
+    A template that drops earlier reasoning does the same openly; where there was reasoning, nothing is said.
+    """
+    before, now = last.usage.prompt_tokens, completion.usage.prompt_tokens
+    if before is None or now is None or now >= before:
+        return False
+    return not any(getattr(record, "reasoning_content", None) for record in session.records)

@@ -129,6 +129,15 @@ class Server:
         waited = None if first is None else (first - answer.started) * 1000
         return replace(completion, usage=replace_in(completion.usage, ttft_ms=waited))
 
+    def count_tokens(self, request: Request) -> int | None:
+        """The server's own count of a request's prompt, without reading it; None where it has no way to say."""
+        if self.engine != "llama.cpp":
+            return None
+        try:
+            return len(llama.tokenize(self.wire, llama.apply_template(self.wire, request.body)))
+        except ServerError:
+            return None
+
     def default_options(self) -> dict[str, Any]:
         """The pinned members that a request body needs on this server.
 

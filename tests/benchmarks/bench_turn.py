@@ -12,7 +12,12 @@ from unittest import mock
 
 from loopkit.baseline import Baseline
 from loopkit.ids import SessionId, Timestamp
+from loopkit.loop.limits import Limits
 from loopkit.loop.loop import Loop
+from loopkit.loop.port import PythonPort
+from loopkit.loop.tools import Registry
+from loopkit.loop.turn import State
+from loopkit.neutralise import DEFAULT
 from loopkit.records import Assistant, LogRecord, ServerFacts, TagsFacts, Usage, UsageRecord, User
 from loopkit.request import RequestEncoder
 from loopkit.server.client import Server
@@ -26,7 +31,7 @@ TEXT = "What the page says about the matter, in a few plain words. " * 7  # abou
 class Answering:
     """Answers at once: what is measured is the loop's own work."""
 
-    embedded, model = False, "m"
+    embedded, model, context_size = False, "m", None
 
     def complete(self, request: object, on_delta: object = None, *, first_call: int = 1) -> Completion:
         return Completion(
@@ -69,7 +74,16 @@ def conversation(messages: int) -> Iterator[Loop]:
             )
             records += [Assistant(time=now, content=TEXT), usage]
         session.extend(records)
-        with Loop(cast(Server, cast(Any, Answering())), session) as loop:
+        state = State(
+            session=session,
+            server=cast(Server, cast(Any, Answering())),
+            encoder=RequestEncoder.resume(session.start, session.baseline, session.records),
+            port=PythonPort(Registry()),
+            limits=Limits(),
+            tags=DEFAULT,
+            next_baseline=lambda: session.baseline,
+        )
+        with Loop(state, Registry()) as loop:
             loop.on_event = None
             yield loop
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -15,52 +13,15 @@ import pytest
 from loopkit.errors import ContractBroken, InvalidConfig, LoopBusy, ServerRefused, StreamCut
 from loopkit.ids import SessionId
 from loopkit.loop.events import RequestSent, Stopped, TurnEvent
-from loopkit.loop.loop import Loop, resume, start
+from loopkit.loop.start import resume, start
 from loopkit.records import Assistant, CacheLoss, LogRecord, UsageRecord, User
 from loopkit.server.client import Server, serve
-from loopkit.server.probe import Found
 from loopkit.server.stream import TextDelta
-from loopkit.server.wire import Wire
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
-from tests.server.scripted import Relay, Scripted, Step, answer, head, sse, text
+from tests.loop.shop import OPTIONS, begin, done, quiet, relayed, scripted
+from tests.server.scripted import Step, answer, head, sse, text
 from tests.tagtext import P, assert_same_text
-
-OPTIONS = {"temperature": 0, "seed": 1, "max_tokens": 16}
-
-
-def quiet(loop: Loop) -> Loop:
-    loop.on_event = None
-    return loop
-
-
-def begin(server: Server, home: Path, id: str = "s", **more: object) -> Loop:
-    return quiet(start(server, system="Be brief.", home=home, id=id, memory="", options=OPTIONS, **more))  # type: ignore[arg-type]
-
-
-def done(prompt: int, cached: int | None, written: int, content: str = "Done.") -> list[Step]:
-    """A streamed answer with usage."""
-    usage: dict[str, object] = {"prompt_tokens": prompt, "completion_tokens": written}
-    if cached is not None:
-        usage["prompt_tokens_details"] = {"cached_tokens": cached}
-    finish = '{"id":"r1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
-    return sse(text(content), finish, json.dumps({"choices": [], "usage": usage}), "[DONE]")
-
-
-@contextlib.contextmanager
-def scripted(*answers: Sequence[Step], engine: str = "llama.cpp") -> Iterator[tuple[Server, Scripted]]:
-    """A server that gives these answers, taken for the given engine."""
-    with Scripted(answers) as script, Server(Wire(script.url), Found(engine)) as server:
-        yield server, script
-
-
-@contextlib.contextmanager
-def relayed(server: Server) -> Iterator[tuple[Server, Relay]]:
-    """The real server, seen through a socket that keeps what was sent to it."""
-    assert server._child is not None
-    found = Found("llama.cpp", server.build, server.model)
-    with Relay(server.url) as relay, Server(Wire(relay.url, api_key=server._child.key), found) as through:
-        yield through, relay
 
 
 @pytest.mark.server
@@ -225,7 +186,10 @@ def test_ctrl_c_in_the_stream_leaves_the_log_as_it_was(tiny: Server, tmp_path: P
 @pytest.mark.server
 def test_a_model_that_the_session_was_not_started_with_is_refused(tiny: Server, tmp_path: Path) -> None:
     begin(tiny, tmp_path).close()
-    with serve("tiny-hybrid") as other, pytest.raises(InvalidConfig, match="was started with 'tiny', but the server has"):
+    with (
+        serve("tiny-hybrid") as other,
+        pytest.raises(InvalidConfig, match=r"options\.model: the epoch was begun with 'tiny', and 'tiny-hybrid'"),
+    ):
         resume("s", other, home=tmp_path)
     resume("s", tiny, home=tmp_path).close()
 

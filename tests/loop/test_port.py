@@ -177,14 +177,14 @@ class TestFailed:
         assert type(error).__name__ in outcome.content
 
     @pytest.mark.parametrize("seconds", [None, 60])
-    @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), LoopBusy("s")])
+    @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
     def test_what_is_not_the_models_to_know_passes_through(self, error: BaseException, seconds: float | None) -> None:
         with pytest.raises(type(error)) as raised:
             port_of(fail(error), seconds=seconds).call("fail", "{}")
         assert raised.value is error
 
     def test_a_validator_that_raises_what_pydantic_does_not_expect(self) -> None:
-        errors: list[Exception] = [OSError(5, "no dice"), LoopBusy("s")]
+        errors: list[Exception] = [OSError(5, "no dice"), LoopBusy("s")]  # one of loopkit's own as well
 
         def odd(value: int) -> int:
             raise errors[value]
@@ -193,8 +193,7 @@ class TestFailed:
 
         throw.__annotations__["n"] = Annotated[int, AfterValidator(odd)]
         assert port_of(throw).call("throw", '{"n":0}') == Failed("throw failed: OSError: [Errno 5] no dice")
-        with pytest.raises(LoopBusy):
-            port_of(throw).call("throw", '{"n":1}')
+        assert port_of(throw).call("throw", '{"n":1}').content.startswith("throw failed: loopkit.errors.LoopBusy: ")
 
     @pytest.mark.parametrize("value", [b"GIF89a", {"a": {1: 2, "1": 3}}])
     def test_a_result_that_is_no_text(self, value: Any) -> None:

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from loopkit.ids import SessionId
-from loopkit.loop.loop import start
+from loopkit.loop.start import start
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
 
 CHILD = """
 import json, sys
-from loopkit.loop.loop import resume
+from loopkit.loop.start import resume
 from loopkit.server.client import Server
 from loopkit.server.probe import Found
 from loopkit.server.wire import Wire

@@ -1,0 +1,272 @@
+"""How a loop begins: a new session with today's baseline, or one that is taken up where its log ends.
+
+What an epoch has pinned (model, sampling, template options, neutralising set, slot, tools) comes from its first record ever
+after; what has changed since is said, never taken over silently. Knows nothing of turns.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from loopkit.baseline import Baseline
+from loopkit.config import Config
+from loopkit.errors import InvalidConfig
+from loopkit.ids import SessionId
+from loopkit.loop.drift import differences, found_tools
+from loopkit.loop.epochs import Carry
+from loopkit.loop.limits import Limits
+from loopkit.loop.loop import Loop
+from loopkit.loop.park import unpark
+from loopkit.loop.port import Allow, PythonPort, ToolPort
+from loopkit.loop.schemas import AnyTool
+from loopkit.loop.tools import Registry
+from loopkit.loop.turn import State
+from loopkit.neutralise import Tags
+from loopkit.records import TagsFacts
+from loopkit.request import RequestEncoder
+from loopkit.server.client import Server
+from loopkit.session.session import Session
+
+__all__ = ["resume", "start"]
+
+OnFull = Literal["stop", "roll"]
+
+
+def start(
+    server: Server,
+    *,
+    system: str | Path,
+    tools: Iterable[AnyTool] | Registry = (),
+    home: str | Path = "runs",
+    id: SessionId | str | None = None,
+    memory: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    slot: int | None = None,
+    limits: Limits | None = None,
+    allow: Allow | None = None,
+    port: ToolPort | None = None,
+    on_full: OnFull = "stop",
+    carry: Carry = "turn",
+) -> Loop:
+    """Begin a session: take a snapshot of the baseline and open its log.
+
+    Parameters
+    ----------
+    server : Server
+        From :func:`loopkit.serve` or :func:`loopkit.connect`.
+    system : str or Path
+        The system prompt: text, or a UTF-8 file. Never neutralised, for it is the owner's.
+    tools : iterable of callable or JsonTool, or Registry
+        Functions with a docstring and type hints, or JSON schemas with a callable. With at least one, ``find_tool``,
+        ``call_tool`` and ``clock`` join.
+    home : str or Path
+        The directory that holds sessions.
+    id : SessionId or str, optional
+        The session's name; a new one that sorts by time where not given.
+    memory : str, optional
+        The memory block; None reads ``<home>/memory/core.md`` if that is a file, ``""`` means none.
+    options : mapping, optional
+        Members of every request body, such as ``temperature``, ``seed``, ``max_tokens``; fixed for the epoch.
+    slot : int, optional
+        The slot to pin the session to; where not given, one that the embedded server hands out, and none on other servers.
+    limits : Limits, optional
+        What bounds a turn.
+    allow : callable, optional
+        Asked before every tool call, with name and arguments: True allows, False or a reason denies.
+    port : ToolPort, optional
+        Runs the calls instead of this process.
+    on_full : str
+        When the context is full: ``"stop"`` ends the epoch and the turn, ``"roll"`` opens the next epoch at once.
+    carry : str, callable or None
+        What the next epoch begins with: the last ``"turn"``, a ``"summary"`` by the model, None, or a function of the ended
+        epoch's records that gives text.
+
+    Returns
+    -------
+    Loop
+        Ready for :meth:`Loop.ask`.
+
+    Raises
+    ------
+    InvalidConfig
+        When a tool, an option or a limit cannot be used.
+    BaselineError
+        When the system prompt or the memory block cannot be read.
+    SessionExists
+        When the home holds a session of that name.
+
+    Examples
+    --------
+    >>> from loopkit.server.client import serve
+    >>> import tempfile
+    >>> with serve("tiny") as server, start(server, system="Be brief.", home=tempfile.mkdtemp(), memory="") as loop:
+    ...     turn = loop.ask("Hello.")
+    Done.
+    >>> turn.stop, turn.usage.cached_tokens
+    ('done', 0)
+    """
+    limits = limits or Limits()
+    text, file = (None, system) if isinstance(system, Path) else (system, None)
+    pinned = {**server.default_options(), **(options or {})}
+    if limits.completion_tokens is not None:
+        pinned.setdefault("max_tokens", limits.completion_tokens)
+    config = Config(home=Path(home), system=text, system_file=file, options=pinned)
+    tags = Tags.default() | server.tags()
+    registry = tools if isinstance(tools, Registry) else Registry(tools)
+    registry.use_tags(tags)
+    baseline = Baseline.assemble(config, registry, memory, tags)
+    pin = _pin(server, slot)
+    try:
+        session = Session.create(
+            config.home,
+            SessionId.new() if id is None else SessionId(id),
+            baseline,
+            slot=pin,
+            options=config.options,
+            server=server.facts(),
+            tags=TagsFacts(id=tags.id, literals=tags.literals or UNSET, cuts=tags.cuts or UNSET),
+        )
+    except BaseException:
+        server.release_slot(pin)
+        raise
+    next_baseline = lambda: Baseline.assemble(config, registry, memory, tags)  # noqa: E731
+    return _loop(session, server, registry, limits, allow, port, on_full, carry, tags, next_baseline)
+
+
+def resume(
+    id: SessionId | str,
+    server: Server,
+    *,
+    tools: Iterable[AnyTool] | Registry = (),
+    home: str | Path = "runs",
+    system: str | Path | None = None,
+    memory: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
+    allow: Allow | None = None,
+    port: ToolPort | None = None,
+    on_full: OnFull = "stop",
+    carry: Carry = "turn",
+) -> Loop:
+    """Go on with a session where its log ends, in any process.
+
+    Parameters
+    ----------
+    id : SessionId or str
+        The session's name.
+    server : Server
+        The same server, or another that has the session's model.
+    tools : iterable of callable or JsonTool, or Registry
+        The functions behind the epoch's tools. One that is missing is an error; what is described anew, new or gone is said.
+    home : str or Path
+        The directory that holds sessions.
+    system : str or Path, optional
+        The system prompt of the next epoch; the running one keeps its snapshot. None keeps it for the next one as well.
+    memory : str, optional
+        The memory block of the next epoch; see :func:`start`.
+    options : mapping, optional
+        Members of the request body: only those that the epoch has pinned, with the same values.
+    limits, allow, port, on_full, carry
+        See :func:`start`.
+
+    Raises
+    ------
+    SessionNotFound, SessionLocked, TornLog, BaselineMismatch
+        See :meth:`Session.open`.
+    ContractBroken
+        When the last request, rebuilt from the log, is not the one that was sent.
+    InvalidConfig
+        When a core tool is missing, or the model or an option differs from what the epoch has pinned; names both values.
+
+    Warns
+    -----
+    UserWarning
+        When tools have changed, when the slot is held by another session, and when the server has lost the session's cache: with
+        the number of tokens that the first request will read.
+    """
+    limits = limits or Limits()
+    session = Session.open(home, SessionId(id))
+    try:
+        facts = session.start.tags
+        tags = Tags.pinned(facts.id, facts.literals or (), facts.cuts or ())
+        asked = {**({"model": server.model} if server.model is not None else {}), **(options or {})}
+        for name, value in asked.items():
+            if name in session.options and session.options[name] != value:
+                why = f"the epoch was begun with {session.options[name]!r}, and {value!r} is given now"
+                raise InvalidConfig(f"options.{name}", why, "It is fixed for the epoch: leave it out, or start a new session")
+            if name not in session.options and name != "model":
+                raise InvalidConfig(f"options.{name}", "the epoch was begun without it", "Leave it out, or start a new session")
+        registry = tools if isinstance(tools, Registry) else Registry(tools)
+        registry.use_tags(tags)
+        drift = differences(session.baseline.tools, registry, found_tools(session.records))
+        drift.require()
+        for line in drift.lines():
+            _say(line)
+        next_baseline = _next_baseline(session, registry, system, memory, tags)
+        loop = _loop(session, server, registry, limits, allow, port, on_full, carry, tags, next_baseline)
+        slot = session.start.slot
+        if slot is not None and server.embedded and server.take_slot(slot) is None:
+            _say(f"slot {slot}, to which the session is pinned, is held by another open session: each takes the other's cache")
+        for line in unpark(session, server):
+            _say(line)
+    except BaseException:
+        session.close()
+        raise
+    return loop
+
+
+def _next_baseline(
+    session: Session, registry: Registry, system: str | Path | None, memory: str | None, tags: Tags
+) -> Callable[[], Baseline]:
+    if system is None:
+        return lambda: Baseline(session.baseline.system, registry.core_schemas())
+    text, file = (None, system) if isinstance(system, Path) else (system, None)
+    config = Config(home=session.home, system=text, system_file=file)
+    return lambda: Baseline.assemble(config, registry, memory, tags)
+
+
+def _loop(
+    session: Session,
+    server: Server,
+    registry: Registry,
+    limits: Limits,
+    allow: Allow | None,
+    port: ToolPort | None,
+    on_full: OnFull,
+    carry: Carry,
+    tags: Tags,
+    next_baseline: Callable[[], Baseline],
+) -> Loop:
+    if on_full not in ("stop", "roll"):
+        raise InvalidConfig("on_full", f"{on_full!r} is no way out of a full context", 'Use "stop" or "roll"')
+    state = State(
+        session=session,
+        server=server,
+        encoder=RequestEncoder.resume(session.start, session.baseline, session.records),
+        port=port or PythonPort(registry, allow=allow, seconds=limits.tool_seconds),
+        limits=limits,
+        tags=tags,
+        next_baseline=next_baseline,
+        on_full=on_full,
+        carry=carry,
+    )
+    return Loop(state, registry)
+
+
+def _pin(server: Server, slot: int | None) -> int | None:
+    """Choose the slot of a new session."""
+    taken = server.take_slot(slot)
+    if slot is not None and server.embedded and taken is None:
+        raise InvalidConfig("slot", f"{slot} is held by an open session, or the server has no such slot", "Leave it out")
+    if slot is None and server.embedded and taken is None:
+        _say("every slot is held by an open session: this one is not pinned, and others may take its cache")
+    return slot if slot is not None else taken
+
+
+def _say(what: str) -> None:
+    warnings.warn(what, UserWarning, stacklevel=3)

@@ -1,0 +1,81 @@
+"""What the loop's tests share: quiet loops on the real server, and scripted servers that answer as a test wants."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from loopkit.encoding import encode
+from loopkit.loop.loop import Loop
+from loopkit.loop.start import start
+from loopkit.neutralise import DEFAULT
+from loopkit.server.client import Server
+from loopkit.server.probe import Found
+from loopkit.server.wire import Wire
+from tests.server.scripted import Relay, Scripted, Step, sse, text
+
+OPTIONS = {"temperature": 0, "seed": 1, "max_tokens": 64}
+
+
+def quiet(loop: Loop) -> Loop:
+    loop.on_event = None
+    return loop
+
+
+def begin(server: Server, home: Path, id: str = "s", **more: Any) -> Loop:
+    """A session with a short system prompt and no memory, told nobody about."""
+    arguments = {"system": "Be brief.", "memory": "", "options": OPTIONS, **more}
+    return quiet(start(server, home=home, id=id, **arguments))
+
+
+@contextlib.contextmanager
+def scripted(*answers: Sequence[Step], context_size: int | None = None) -> Iterator[tuple[Server, Scripted]]:
+    """A server that gives these answers, taken for llama.cpp; it is not asked for its tags, for that would take answers."""
+    found = Found("llama.cpp", None, None, context_size)
+    with Scripted(answers) as script, Server(Wire(script.url), found) as server:
+        server._tags = DEFAULT
+        yield server, script
+
+
+@contextlib.contextmanager
+def relayed(server: Server) -> Iterator[tuple[Server, Relay]]:
+    """The real server, seen through a socket that keeps what was sent to it."""
+    assert server._child is not None
+    found = Found("llama.cpp", server.build, server.model)
+    with Relay(server.url) as relay, Server(Wire(relay.url, api_key=server._child.key), found) as through:
+        through._tags = server.tags()
+        yield through, relay
+
+
+def done(prompt: int, cached: int | None, written: int, content: str = "Done.", finish: str = "stop") -> list[Step]:
+    """A streamed answer with usage."""
+    usage: dict[str, object] = {"prompt_tokens": prompt, "completion_tokens": written}
+    if cached is not None:
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
+    end = json.dumps({"id": "r1", "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    return sse(text(content), end, json.dumps({"choices": [], "usage": usage}), "[DONE]")
+
+
+def calling(*calls: tuple[str | None, str, str], prompt: int = 40, written: int = 9, finish: str = "tool_calls") -> list[Step]:
+    """A streamed answer that calls tools: (id, name, arguments) each."""
+    made = [
+        {
+            "index": index,
+            **({} if id is None else {"id": id}),
+            "type": "function",
+            "function": {"name": name, "arguments": arguments},
+        }
+        for index, (id, name, arguments) in enumerate(calls)
+    ]
+    delta = encode({"choices": [{"index": 0, "delta": {"role": "assistant", "content": None, "tool_calls": made}}]}).decode()
+    end = json.dumps({"id": "r1", "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    usage = json.dumps({"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": written}})
+    return sse(delta, end, usage, "[DONE]")
+
+
+def messages(body: bytes) -> list[dict[str, Any]]:
+    """The messages of a request's body."""
+    return list(json.loads(body)["messages"])
