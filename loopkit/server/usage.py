@@ -31,6 +31,8 @@ class Dialect(NamedTuple):
     cached: tuple[str, ...]
     written: tuple[str, ...]
     reasoning: tuple[str, ...]
+    fresh: tuple[str, ...] = ()
+    "Prompt tokens that were not cached, where they are counted too; only to see whether all adds up."
 
 
 DIALECTS = (
@@ -54,6 +56,7 @@ DIALECTS = (
             "cache_creation_input_tokens",
         ),
         reasoning=("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),  # the second: SGLang
+        fresh=("prompt_cache_miss_tokens",),  # DeepSeek
     ),
     Dialect(
         name="Anthropic",
@@ -157,10 +160,20 @@ def _from_usage(usage: Mapping[str, Any], faults: list[str]) -> Usage:
     completion, reasoning = read.count(dialect.completion), read.count(*dialect.reasoning)
     total = read.count("total_tokens")
     if prompt is not None and not dialect.inclusive:
-        prompt += (cached or 0) + (written or 0)
+        if cached is None:
+            faults.append(f"{dialect.prompt} {prompt} leaves cached tokens out, and their number is not given")
+        prompt = None if cached is None else prompt + cached + (written or 0)
     if prompt is not None and cached is not None and cached > prompt:
         faults.append(f"cached tokens {cached} are more than the prompt of {prompt} that should include them")
         cached = None
+    if prompt is not None and written is not None and (cached or 0) + written > prompt:
+        faults.append(
+            f"cached tokens {cached} and written {written} are more than the prompt of {prompt} that should include them"
+        )
+        written = None
+    fresh = read.count(*dialect.fresh)
+    if None not in (prompt, cached, fresh) and (cached or 0) + (fresh or 0) != prompt:
+        faults.append(f"cached tokens {cached} and {fresh} not cached do not make the prompt of {prompt}")
     if prompt is not None and completion is not None and total is not None and total != prompt + completion:
         if reasoning and total == prompt + completion + reasoning:  # xAI counts reasoning beside the completion
             completion += reasoning
