@@ -15,19 +15,9 @@ import msgspec
 from loopkit.encoding import decode, encode
 from loopkit.errors import BaselineError, EncodeError, describe
 from loopkit.ids import Sha256Hash
+from loopkit.messages import ChatMessage, ToolSchema
 from loopkit.neutralise import Tags, neutralise
-from loopkit.records import (
-    Assistant,
-    CacheLoss,
-    ChatMessage,
-    EpochEnd,
-    LogRecord,
-    SessionStart,
-    ToolResult,
-    ToolSchema,
-    UsageRecord,
-    User,
-)
+from loopkit.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, UsageRecord, User
 
 if TYPE_CHECKING:
     from loopkit.config import Config

@@ -1,4 +1,4 @@
-"""Words: log records, usage numbers, chat messages and tool schemas, as frozen msgspec Structs.
+"""Words of the log: records and usage numbers, as frozen msgspec Structs.
 
 A record's members are declared here in the order in which they are written; a member marked ``UNSET`` may be absent, and absent,
 null and empty are three different things. Unknown members and kinds are refused. What the model wrote is kept as bytes
@@ -16,39 +16,32 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from loopkit.encoding import decode, encode, encode_texts, find_unencodable
 from loopkit.errors import EncodeError
 from loopkit.ids import Timestamp
+from loopkit.messages import Extra, Part, ToolCall
 
 __all__ = [
     "FORMAT",
     "Assistant",
     "CacheLoss",
     "Carried",
-    "ChatMessage",
     "EpochEnd",
-    "Extra",
     "Forked",
-    "FunctionSchema",
     "LogRecord",
     "ReplayRecord",
     "ServerFacts",
     "SessionStart",
     "Settled",
     "TagsFacts",
-    "ToolCall",
-    "ToolCallFunction",
     "ToolResult",
-    "ToolSchema",
     "Usage",
     "UsageRecord",
     "User",
     "decode_record",
     "decode_replay",
-    "encode_message",
     "encode_record",
     "settle",
 ]
 
 FORMAT = 1
-
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Number = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 Milliseconds = Annotated[float, Meta(ge=0)]
@@ -60,14 +53,7 @@ _HEX = re.compile(r"[0-9a-f]*")
 TIME = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}\.[0-9]{6}Z")
 
 
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """A record or a part of one: strict, and out of the garbage collector's sight, for what JSON holds has no cycles.
-
-    The type checker wants frozen and kw_only said again of each.
-    """
-
-
-class Usage(_Part, frozen=True, kw_only=True):
+class Usage(Part, frozen=True, kw_only=True):
     """What a server said of one request; None where it said nothing. None is not zero."""
 
     prompt_tokens: Count | None = None
@@ -95,7 +81,7 @@ class Usage(_Part, frozen=True, kw_only=True):
         return self.prompt_tokens - self.cached_tokens
 
 
-class ServerFacts(_Part, frozen=True, kw_only=True):
+class ServerFacts(Part, frozen=True, kw_only=True):
     """What the server said of itself when the epoch began."""
 
     engine: str | None = None
@@ -105,7 +91,7 @@ class ServerFacts(_Part, frozen=True, kw_only=True):
     "Tokens that one conversation may hold."
 
 
-class TagsFacts(_Part, frozen=True, kw_only=True):
+class TagsFacts(Part, frozen=True, kw_only=True):
     """The neutralising set that new text of the epoch goes through."""
 
     id: str
@@ -115,7 +101,7 @@ class TagsFacts(_Part, frozen=True, kw_only=True):
     "Words that the server's template deletes from text, in its order."
 
 
-class Carried(_Part, frozen=True, kw_only=True):
+class Carried(Part, frozen=True, kw_only=True):
     """What an epoch took over from the one before."""
 
     kind: str
@@ -125,7 +111,7 @@ class Carried(_Part, frozen=True, kw_only=True):
     "How many records after ``session_start`` are carried."
 
 
-class Forked(_Part, frozen=True, kw_only=True):
+class Forked(Part, frozen=True, kw_only=True):
     """Where a forked session comes from."""
 
     session: str
@@ -134,16 +120,7 @@ class Forked(_Part, frozen=True, kw_only=True):
     "The last line of the original that was taken over."
 
 
-class Extra(_Part, frozen=True, kw_only=True):
-    """What else the server put into an assistant message."""
-
-    reasoning_name: str | UnsetType = UNSET
-    "The member that the reasoning came under, where it was not ``reasoning_content``."
-    members: dict[str, Raw] | UnsetType = UNSET
-    "Members that loopkit does not know, in their order, as bytes."
-
-
-class _Record(_Part, frozen=True, kw_only=True, tag_field="kind"):
+class _Record(Part, frozen=True, kw_only=True, tag_field="kind"):
     time: Time
 
 
@@ -294,55 +271,6 @@ class ReplayRecord(_Record, frozen=True, kw_only=True, tag="replay"):
 LogRecord: TypeAlias = SessionStart | User | Assistant | ToolResult | UsageRecord | CacheLoss | EpochEnd
 
 
-class ToolCallFunction(msgspec.Struct, frozen=True, gc=False):
-    """Name and arguments of a call; members that loopkit does not know are passed over here, and kept in the log."""
-
-    name: str
-    arguments: str
-
-
-class ToolCall(msgspec.Struct, frozen=True, gc=False):
-    """A call that the model made."""
-
-    id: str
-    function: ToolCallFunction
-
-
-class FunctionSchema(_Part, frozen=True, kw_only=True):
-    """The function of a tool, as the model is told of it."""
-
-    name: str
-    description: str | UnsetType = UNSET
-    parameters: dict[str, Any]
-    "JSON schema of the arguments, members in their order."
-    strict: bool | UnsetType = UNSET
-
-
-class ToolSchema(_Part, frozen=True, kw_only=True):
-    """A tool, in the form of OpenAI's ``tools``.
-
-    Examples
-    --------
-    >>> encode(ToolSchema(function=FunctionSchema(name="now", parameters={"type": "object"}))).decode()
-    '{"type":"function","function":{"name":"now","parameters":{"type":"object"}}}'
-    """
-
-    type: Literal["function"] = "function"
-    function: FunctionSchema
-
-
-class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it is sent; a member that is UNSET is not sent."""
-
-    role: Literal["system", "user", "assistant", "tool"]
-    tool_call_id: str | UnsetType = UNSET
-    content: str | UnsetType | None = UNSET
-    reasoning_content: str | UnsetType | None = UNSET
-    tool_calls: Raw | UnsetType = UNSET
-    extra: Extra | UnsetType = UNSET
-    "Not a member of its own: its members join the message."
-
-
 _line_decoder = msgspec.json.Decoder(LogRecord)
 _calls_decoder = msgspec.json.Decoder(tuple[ToolCall, ...] | None)
 _replay_decoder = msgspec.json.Decoder(ReplayRecord)
@@ -470,31 +398,3 @@ def _check_free(value: Any, name: str) -> None:
     fault = find_unencodable(value, name)
     if fault is not None:
         raise ValueError(f"{fault[1]} - at `$.{fault[0]}`")
-
-
-def encode_message(message: ChatMessage) -> bytes:
-    """Encode a message for the wire; every member unchanged, present or absent as it came.
-
-    Examples
-    --------
-    >>> encode_message(ChatMessage(role="assistant", content=None, tool_calls=Raw(b'[]')))
-    b'{"role":"assistant","content":null,"tool_calls":[]}'
-    >>> extra = Extra(reasoning_name="reasoning", members={"signature": Raw(b"1.10")})
-    >>> encode_message(ChatMessage(role="assistant", content="4", reasoning_content="2+2", extra=extra))
-    b'{"role":"assistant","content":"4","reasoning":"2+2","signature":1.10}'
-    """
-    if message.extra is UNSET and message.tool_calls is UNSET:
-        return encode_texts(message, "message")
-    if message.extra is UNSET:
-        return encode(message, "message")
-    name = message.extra.reasoning_name
-    members = {
-        "role": message.role,
-        "content": message.content,
-        "reasoning_content" if name is UNSET else name: message.reasoning_content,
-        "tool_calls": message.tool_calls,
-    }
-    members = {key: value for key, value in members.items() if value is not UNSET}
-    if message.extra.members is not UNSET:
-        members.update(message.extra.members)
-    return encode(members, "message")

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from loopkit.baseline import Baseline, message_of, system_message
 from loopkit.encoding import encode
 from loopkit.errors import ContractBroken, InvalidConfig
-from loopkit.records import Assistant, LogRecord, SessionStart, UsageRecord, User, encode_message
+from loopkit.messages import encode_message
+from loopkit.records import Assistant, LogRecord, SessionStart, UsageRecord, User
 
 __all__ = ["Replayed", "Request", "RequestEncoder", "head", "path_at", "replayed"]
 

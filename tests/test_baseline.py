@@ -17,7 +17,8 @@ from loopkit.baseline import Baseline, messages
 from loopkit.config import Config
 from loopkit.errors import BaselineError
 from loopkit.ids import SessionId
-from loopkit.records import Assistant, FunctionSchema, LogRecord, ToolResult, ToolSchema, User, encode_message
+from loopkit.messages import FunctionSchema, ToolSchema, encode_message
+from loopkit.records import Assistant, LogRecord, ToolResult, User
 from loopkit.session.session import Session
 from tests.session.build import SERVER, TAGS, TIME, calls, end, group
 

@@ -12,19 +12,8 @@ from msgspec import UNSET, Raw
 
 from loopkit.encoding import encode
 from loopkit.errors import EncodeError
-from loopkit.records import (
-    Assistant,
-    ChatMessage,
-    EpochEnd,
-    Extra,
-    LogRecord,
-    ToolResult,
-    Usage,
-    User,
-    decode_record,
-    encode_message,
-    encode_record,
-)
+from loopkit.messages import ChatMessage, Extra, encode_message
+from loopkit.records import Assistant, EpochEnd, LogRecord, ToolResult, Usage, User, decode_record, encode_record
 
 TIME = "2026-11-30T07:31:05.000000Z"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from loopkit.baseline import Baseline, messages
 from loopkit.encoding import encode, sha256
 from loopkit.errors import ContractBroken, InvalidConfig
+from loopkit.messages import encode_message
 from loopkit.records import (
     Assistant,
     LogRecord,
@@ -25,7 +26,6 @@ from loopkit.records import (
     Usage,
     UsageRecord,
     User,
-    encode_message,
 )
 from loopkit.request import RequestEncoder, first_difference, head, path_at, replayed
 from tests.session.build import BASELINE, OPTIONS, TIME, TOOL, calls

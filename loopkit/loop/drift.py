@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from loopkit.encoding import decode, encode
 from loopkit.errors import InvalidConfig
 from loopkit.loop.tools import Registry
-from loopkit.records import Assistant, LogRecord, ToolResult, ToolSchema
+from loopkit.messages import ToolSchema
+from loopkit.records import Assistant, LogRecord, ToolResult
 
 __all__ = ["Change", "Drift", "differences", "found_tools"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 from loopkit.errors import InvalidConfig
+from loopkit.messages import FunctionSchema, ToolSchema
 from loopkit.neutralise import Tags, neutralise
-from loopkit.records import FunctionSchema, ToolSchema
 
 __all__ = ["neutralised"]
 

@@ -25,8 +25,9 @@ from loopkit.loop.park import Parked, park
 from loopkit.loop.port import ToolPort
 from loopkit.loop.tools import Registry
 from loopkit.loop.turn import State, Turn, TurnRun
+from loopkit.messages import ToolCall
 from loopkit.neutralise import neutralise_report
-from loopkit.records import Assistant, ToolCall, ToolResult, Usage, User
+from loopkit.records import Assistant, ToolResult, Usage, User
 from loopkit.request import Request
 from loopkit.server.client import Server
 from loopkit.session.session import Session

@@ -26,7 +26,7 @@ from referencing.exceptions import Unresolvable
 
 from loopkit.encoding import decode, encode
 from loopkit.errors import EncodeError, InvalidConfig
-from loopkit.records import FunctionSchema, ToolSchema
+from loopkit.messages import FunctionSchema, ToolSchema
 
 __all__ = ["AnyTool", "JsonTool", "Misfit", "Tool", "make_tool"]
 

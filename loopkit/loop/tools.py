@@ -17,8 +17,8 @@ from loopkit.errors import InvalidConfig
 from loopkit.ids import Timestamp
 from loopkit.loop.foreign import neutralised
 from loopkit.loop.schemas import AnyTool, Misfit, Tool, make_tool
+from loopkit.messages import FunctionSchema, ToolSchema
 from loopkit.neutralise import DEFAULT, Tags
-from loopkit.records import FunctionSchema, ToolSchema
 
 __all__ = ["Bound", "Registry"]
 

@@ -26,8 +26,9 @@ from loopkit.loop.events import OnEvent, RequestSent, Stopped, ToolCalled
 from loopkit.loop.limits import INTERRUPTED, LIMIT_REACHED, REPEATED, Limits, Repeats, is_json
 from loopkit.loop.port import Denied, Outcome, ToolPort
 from loopkit.loop.results import cap
+from loopkit.messages import ToolCall
 from loopkit.neutralise import Tags, neutralise_report
-from loopkit.records import CacheLoss, EpochEnd, LogRecord, ToolCall, ToolResult, Usage, UsageRecord, User
+from loopkit.records import CacheLoss, EpochEnd, LogRecord, ToolResult, Usage, UsageRecord, User
 from loopkit.request import Request, RequestEncoder
 from loopkit.server.stream import Delta, ReasoningDelta, TextDelta
 

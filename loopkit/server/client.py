@@ -253,14 +253,12 @@ class Server:
 
     def _card(self) -> Card:
         model = (self.model or "of unknown model").replace("\\", "/").rsplit("/", 1)[-1]
-        facts = [("engine", self.engine or "unknown")]
+        facts = [("engine", " ".join(filter(None, (self.engine or "unknown", self.build))))]
         if self.context_size is not None:
             slots = "" if self.slot_count is None else f"{self.slot_count} slot{'s' if self.slot_count != 1 else ''} × "
             facts.append(("context", f"{slots}{self.context_size:,} tokens"))
         if self._prompt_tokens:
-            facts.append(("cached", f"{self._cached_tokens:,} of {self._prompt_tokens:,} prompt tokens"))
-        if self.build is not None:
-            facts.append(("build", self.build))
+            facts.append(("cached", f"{self._cached_tokens:,} of {self._prompt_tokens:,} tokens"))
         return Card(f"Server {model}" + (" (embedded)" if self.embedded else ""), facts)
 
     def __repr__(self) -> str:
@@ -352,7 +350,7 @@ def serve(
     Examples
     --------
     >>> serve("tiny")  # doctest: +ELLIPSIS
-    Server tiny (embedded): engine llama.cpp, context 2 slots × 4,096 tokens, build ...
+    Server tiny (embedded): engine llama.cpp ..., context 2 slots × 4,096 tokens
     """
     from loopkit.server.embedded import start_child
     from loopkit.server.models import resolve

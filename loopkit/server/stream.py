@@ -16,7 +16,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from loopkit.encoding import compact, decode
 from loopkit.errors import StreamCut
-from loopkit.records import Assistant, Extra, Usage
+from loopkit.messages import Extra
+from loopkit.records import Assistant, Usage
 from loopkit.server.calls import ToolCalls
 from loopkit.server.fragments import NULL, Halves, Members, Reader, join
 from loopkit.server.refusal import refusal

@@ -8,7 +8,7 @@ from typing import Self
 
 from loopkit.baseline import Baseline
 from loopkit.encoding import encode
-from loopkit.records import ToolSchema
+from loopkit.messages import ToolSchema
 
 __all__ = ["Drift"]
 

@@ -12,13 +12,13 @@ from typing import Any, assert_never
 
 from msgspec import UNSET
 
+from loopkit.messages import ToolCall
 from loopkit.records import (
     Assistant,
     CacheLoss,
     EpochEnd,
     LogRecord,
     SessionStart,
-    ToolCall,
     ToolResult,
     UsageRecord,
     User,

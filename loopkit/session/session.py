@@ -17,18 +17,9 @@ from loopkit.baseline import Baseline, CoreSchemas, messages
 from loopkit.card import Card
 from loopkit.errors import InvalidConfig
 from loopkit.ids import CallId, SessionId, Timestamp
+from loopkit.messages import ChatMessage, ToolCall
 from loopkit.neutralise import Tags
-from loopkit.records import (
-    Carried,
-    ChatMessage,
-    LogRecord,
-    ServerFacts,
-    SessionStart,
-    TagsFacts,
-    ToolCall,
-    Usage,
-    UsageRecord,
-)
+from loopkit.records import Carried, LogRecord, ServerFacts, SessionStart, TagsFacts, Usage, UsageRecord
 from loopkit.request import Request, replayed
 from loopkit.session.disk import DirectoryLock, need_writing
 from loopkit.session.drift import Drift

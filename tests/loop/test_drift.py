@@ -13,7 +13,8 @@ from loopkit.errors import InvalidConfig
 from loopkit.loop.drift import Change, Drift, differences, found_tools
 from loopkit.loop.schemas import JsonTool
 from loopkit.loop.tools import Registry
-from loopkit.records import Assistant, LogRecord, ToolResult, ToolSchema, User
+from loopkit.messages import ToolSchema
+from loopkit.records import Assistant, LogRecord, ToolResult, User
 
 NOW = "2026-11-30T07:31:05.000000Z"
 

@@ -11,7 +11,8 @@ from msgspec import UNSET, Raw
 
 from loopkit.encoding import decode, encode, mend_surrogates
 from loopkit.errors import ContextExceeded, ServerRefused, StreamCut
-from loopkit.records import Extra, decode_record, encode_record
+from loopkit.messages import Extra
+from loopkit.records import decode_record, encode_record
 from loopkit.server.stream import Assembly, Completion, Delta, Progress, ReasoningDelta, TextDelta, ToolCallDelta, whole
 
 URL = "http://host"

@@ -12,16 +12,15 @@ from msgspec import UNSET, Raw, UnsetType
 from loopkit.baseline import Baseline
 from loopkit.encoding import crc32, encode
 from loopkit.ids import SessionId
+from loopkit.messages import FunctionSchema, ToolSchema
 from loopkit.records import (
     Assistant,
     CacheLoss,
     EpochEnd,
-    FunctionSchema,
     LogRecord,
     ServerFacts,
     TagsFacts,
     ToolResult,
-    ToolSchema,
     Usage,
     UsageRecord,
     User,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import loopkit.request
 from loopkit.errors import BaselineMismatch, SessionNotFound, TornLog
 from loopkit.ids import SessionId
-from loopkit.records import ChatMessage, encode_message
+from loopkit.messages import ChatMessage, encode_message
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
 from tests.session.build import bodies_of, chained, create, digests, filled, group
