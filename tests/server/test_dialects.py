@@ -74,10 +74,9 @@ ROWS = {
         counts(100, 64, 20, 30, 3),
     ),
     "LM Studio": (BASE, counts(100, None, None, 30, None)),
-    "LiteLLM": (
-        BASE
-        | details(cached_tokens=64, cache_creation_tokens=20)
-        | {"cache_read_input_tokens": 64, "cache_creation_input_tokens": 20},
+    "LiteLLM": (BASE | details(cached_tokens=64, cache_creation_tokens=20), counts(100, 64, 20, 30, None)),
+    "LiteLLM before Anthropic": (
+        BASE | {"cache_read_input_tokens": 64, "cache_creation_input_tokens": 20},
         counts(100, 64, 20, 30, None),
     ),
     "Ollama /v1": (BASE, counts(100, None, None, 30, None)),
