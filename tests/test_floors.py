@@ -45,6 +45,7 @@ OUTSIDE = {
     "httpx_sse": {"server"},  # reads server-sent events
     "matplotlib": {"plot", "demo"},  # draws
     "msgspec": {
+        "messages",
         "encoding",
         "records",
         "baseline",

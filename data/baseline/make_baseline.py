@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from loopkit.baseline import Baseline
-from loopkit.records import FunctionSchema, ToolSchema
+from loopkit.messages import FunctionSchema, ToolSchema
 
 
 def fixture() -> Baseline:

@@ -14,19 +14,17 @@ from msgspec import UNSET, Raw
 
 from loopkit.baseline import Baseline
 from loopkit.ids import SessionId
+from loopkit.messages import Extra, FunctionSchema, ToolSchema
 from loopkit.records import (
     Assistant,
     CacheLoss,
     Carried,
     EpochEnd,
-    Extra,
-    FunctionSchema,
     LogRecord,
     ServerFacts,
     SessionStart,
     TagsFacts,
     ToolResult,
-    ToolSchema,
     Usage,
     UsageRecord,
     User,
