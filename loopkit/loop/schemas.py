@@ -46,6 +46,13 @@ class JsonTool:
         JSON schema of the arguments, of ``type`` ``object``.
     call : callable
         Gets the arguments as one dictionary, once they fit the schema.
+
+    Examples
+    --------
+    >>> schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    >>> double = JsonTool("double", "Twice a number.", schema, lambda arguments: 2 * arguments["n"])
+    >>> double.call({"n": 4})
+    8
     """
 
     name: str

@@ -70,6 +70,16 @@ def verify(what: Path | str | Session | Iterable[Path | str | Session]) -> Verif
     ------
     SessionNotFound
         When a path is neither a home nor a session.
+
+    Examples
+    --------
+    >>> verify([])
+    Verified: sessions 0, records 0, requests 0, faults 0
+    >>> verify("nowhere")
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.SessionNotFound: no session here: nowhere does not exist. Look at the home and the session id, or create \
+the session
     """
     whats = [what] if isinstance(what, (str, Path, Session)) else list(what)
     directories = [directory for one in whats for directory in _directories(one)]
@@ -169,6 +179,6 @@ def _faults_of(path: Path, first: TornLog) -> list[Fault]:
 
 def _offset_of(path: Path, index: int) -> int:
     for block in checked_blocks(path):
-        if index < block.line - 1 + len(block.bodies):
+        if index < block.line - 1 + len(block.lines):
             return block.offset_of(index - block.line + 1)
     return 0
