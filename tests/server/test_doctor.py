@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -149,6 +150,20 @@ def test_a_server_that_answers_nonsense_or_nothing_is_unknown(reply: list[Step],
         connect(scripted.url, model="m", read_timeout=0.05) as server,
     ):
         assert set(states(server)) == {"unknown"}
+
+
+def test_a_question_is_waited_for_less_long_than_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loopkit.server.inquiry.PATIENCE", 0.05)
+    done = threading.Event()
+
+    def late(_: bytes) -> Any:
+        done.wait(5)
+        return PROPS
+
+    with Engine(models=MODELS, props=PROPS) as engine, connect(engine.url) as server:
+        engine.paths["props"] = late
+        assert table(server)["slots"][1:3] == ("unknown", "no answer on /props in time")
+        done.set()
 
 
 def test_a_server_that_is_gone_is_unknown() -> None:
