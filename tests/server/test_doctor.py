@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import re
+import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from loopkit.server.client import Server, connect, serve
 from loopkit.server.doctor import Check, Doctor
 from loopkit.server.inquiry import THOUGHT_BEFORE, THOUGHT_IN_ROUND, USUAL
 from loopkit.server.template import tiny_template
-from tests.server.scripted import HANG, Scripted, Step, answer
+from tests.server.scripted import HANG, Scripted, Step, answer, read_request
 
 KEY = "sk-do-not-show-me"
 CHECKS = ["cached counts", "reasoning kept", "tool arguments", "slots", "host cache", "memory kind", "context per slot"]
@@ -35,21 +36,23 @@ def states(server: Server) -> list[str]:
 
 
 class Engine(Scripted):
-    """A llama-server by its paths: each answered by what a test wrote, or refused."""
+    """A llama-server by its paths: each says what a test wrote, or refuses. A list of lists is said one after the other."""
 
     def __init__(self, **paths: Any) -> None:
         super().__init__([])
-        self._responses = self._answers()
         self.paths = paths
 
-    def _answers(self) -> Iterator[Sequence[Step]]:
-        while True:
-            path = self.requests[-1].line.split()[1]
-            said = self.paths.get(path.rpartition("/")[2].replace("-", "_"))
-            if isinstance(said, list) and said and isinstance(said[0], list):  # one after the other
-                said = said.pop(0)
-            said = said(self.requests[-1].body) if callable(said) else said
-            yield answer("", 404) if said is None else answer(encode(said))
+    def handle(self, connection: socket.socket) -> None:
+        if (request := read_request(connection)) is None:
+            return
+        self.requests.append(request)
+        said = self.paths.get(request.line.split()[1].rpartition("/")[2].replace("-", "_"))
+        if isinstance(said, list) and said and isinstance(said[0], list):
+            said = said.pop(0)
+        said = said(request.body) if callable(said) else said
+        for step in answer("", 404) if said is None else answer(encode(said)):
+            assert isinstance(step, bytes)
+            connection.sendall(step)
 
 
 PROPS = {"default_generation_settings": {"n_ctx": 8192}, "total_slots": 4, "build_info": "b1"}
