@@ -201,14 +201,18 @@ class RequestEncoder:
         ContractBroken
             When the body would not extend the last one sent; names the first byte and the member it is in.
         """
-        for record in records[len(self._records) :]:
-            self._absorb(record)
-        if (
-            records if isinstance(records, list) else list(records)
-        ) != self._records:  # lists compare by identity first: no slice, no look at the text
-            self._restart()
-            for record in records:
+        try:
+            for record in records[len(self._records) :]:
                 self._absorb(record)
+            if (
+                records if isinstance(records, list) else list(records)
+            ) != self._records:  # lists compare by identity first: no slice, no look at the text
+                self._restart()
+                for record in records:
+                    self._absorb(record)
+        except BaseException:
+            self._restart()  # an interrupt may have come in the middle of a record
+            raise
         if self._last is not None and 1 + len(self._chunks) < len(self._last):
             raise self._broken()
         return self._made(None if newest is None else _chunk(newest))

@@ -24,6 +24,7 @@ from loopkit.records import ServerFacts
 from loopkit.request import Request
 from loopkit.server import llama
 from loopkit.server.answer import Answer
+from loopkit.server.hangup import HangUp
 from loopkit.server.probe import Found, probe
 from loopkit.server.stream import Assembly, Completion, Delta, Progress, whole
 from loopkit.server.tags import server_tags
@@ -70,7 +71,14 @@ class Server:
         self._prompt_tokens = self._cached_tokens = 0
         self._tags: Tags | None = None
 
-    def complete(self, request: Request, on_delta: Callable[[Delta], None] | None = None, *, first_call: int = 1) -> Completion:
+    def complete(
+        self,
+        request: Request,
+        on_delta: Callable[[Delta], None] | None = None,
+        *,
+        first_call: int = 1,
+        hang_up: HangUp | None = None,
+    ) -> Completion:
         """Send a request and wait for the whole answer.
 
         Parameters
@@ -81,6 +89,9 @@ class Server:
             Takes every delta as it comes. What it raises closes the connection and comes out here.
         first_call : int
             The number that the answer's first tool call has in the session; a missing call id is made from it.
+        hang_up : HangUp, optional
+            Setting it, from any thread, cuts the connection; what comes out here is then the error of a cut connection, or the
+            completion where that was whole already.
 
         Returns
         -------
@@ -93,7 +104,7 @@ class Server:
             Nothing of the answer is left; the same bytes may be sent again.
         """
         began = time.monotonic()
-        with contextlib.closing(self.wire.send(request)) as answer:
+        with contextlib.closing(self.wire.send(request, hang_up)) as answer:
             try:
                 completion = self._read(answer, on_delta, first_call)
             except ServerError as error:
@@ -258,7 +269,7 @@ class Server:
             slots = "" if self.slot_count is None else f"{self.slot_count} slot{'s' if self.slot_count != 1 else ''} × "
             facts.append(("context", f"{slots}{self.context_size:,} tokens"))
         if self._prompt_tokens:
-            facts.append(("cached", f"{self._cached_tokens:,} of {self._prompt_tokens:,} tokens"))
+            facts.append(("cached", f"{self._cached_tokens:,} of {self._prompt_tokens:,}"))
         return Card(f"Server {model}" + (" (embedded)" if self.embedded else ""), facts)
 
     def __repr__(self) -> str:

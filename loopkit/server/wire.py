@@ -30,6 +30,7 @@ from loopkit.errors import (
 )
 from loopkit.request import Request
 from loopkit.server.answer import ERROR_BYTES, FAULTS, Answer
+from loopkit.server.hangup import HangUp
 from loopkit.server.refusal import refusal
 
 __all__ = ["Address", "Wire"]
@@ -177,16 +178,24 @@ class Wire:
             raise self.hidden(refusal(self.url, response.status_code, response.content[:ERROR_BYTES]))
         return response.content
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: Request, hang_up: HangUp | None = None) -> Answer:
         """Post a chat completion; comes back when an answer begins.
+
+        Parameters
+        ----------
+        request : Request
+            Its bytes are sent as they are.
+        hang_up : HangUp, optional
+            Cuts the connection from another thread, or the wait for the next attempt.
 
         Raises
         ------
         ServerError
-            Unreachable, refused, too slow, or the context exceeded.
+            Unreachable, refused, too slow, cut, or the context exceeded.
         """
         self._check_open()
         began = time.monotonic()
+        fault: LoopkitError
         for attempt in itertools.count(1):
             started = time.monotonic()
             try:
@@ -196,6 +205,7 @@ class Wire:
                         f"{self.address.api}/chat/completions",
                         content=request.pieces(),
                         headers={"Content-Type": "application/json", "Content-Length": str(request.size)},
+                        extensions={} if hang_up is None else {"trace": hang_up.trace},
                     ),
                     stream=True,
                 )
@@ -203,13 +213,17 @@ class Wire:
                     return Answer(self, response, attempt, started)
                 fault, wait = self._refused(response, attempt), _retry_after(response)
             except FAULTS as error:
+                fault, wait = self.mapped(error, time.monotonic() - began, attempt), None
                 if not _connection_refused(error) or attempt == ATTEMPTS or self._gone():
-                    raise self.mapped(error, time.monotonic() - began, attempt) from error
-                wait = None
+                    raise fault from error
             else:
                 if response.status_code not in RETRIED or attempt == ATTEMPTS or isinstance(fault, ContextExceeded):
                     raise fault
-            self._sleep(min(FIRST_WAIT * 2 ** (attempt - 1) if wait is None else wait, LONGEST_WAIT))
+            seconds = min(FIRST_WAIT * 2 ** (attempt - 1) if wait is None else wait, LONGEST_WAIT)
+            if hang_up is None:
+                self._sleep(seconds)
+            elif hang_up.wait(seconds):
+                raise fault
         raise AssertionError("the last attempt raises")
 
     def _refused(self, response: httpx.Response, attempt: int) -> ServerError:
