@@ -15,6 +15,10 @@ from loopkit.server.stream import TextDelta
 __all__ = ["show"]
 
 WIDTH = 60
+GO_ON = {
+    "context_full": "the next epoch opens when you ask (again), or with loop.go_on() where tool results wait for an answer",
+    "request_limit": "loop.go_on() goes on",
+}
 
 
 def show(event: TurnEvent) -> None:
@@ -29,7 +33,8 @@ def show(event: TurnEvent) -> None:
         case EpochEnd():
             _write(f"\n[epoch ended: {event.reason}]\n")
         case Stopped():
-            _write("\n" if event.reason == "done" else f"\n[stopped: {event.reason}]\n")
+            then = f"; {GO_ON[event.reason]}" if event.reason in GO_ON else ""
+            _write("\n" if event.reason == "done" else f"\n[stopped: {event.reason}{then}]\n")
         case _:
             return
 
