@@ -28,6 +28,7 @@ from loopkit.server.hangup import HangUp
 from loopkit.server.probe import Found, probe
 from loopkit.server.stream import Assembly, Completion, Delta, Progress, whole
 from loopkit.server.tags import server_tags
+from loopkit.server.tokens import TokenView, token_view
 from loopkit.server.wire import Wire
 
 if TYPE_CHECKING:
@@ -148,6 +149,18 @@ class Server:
             return len(llama.tokenize(self.wire, llama.apply_template(self.wire, request.body)))
         except ServerError:
             return None
+
+    def tokens(self, request: Request | bytes) -> TokenView | None:
+        """The prompt of a request, or of a body, as this server renders and tokenises it; None where it has no way to say.
+
+        Examples
+        --------
+        >>> with serve("tiny") as server:
+        ...     view = server.tokens(b'{"messages":[{"role":"user","content":"Hi."}]}')
+        >>> view, [run.label for run in view.parts]
+        (TokenView(23 tokens, 3 parts, count not checked), ['template', 'messages[0].content', 'template'])
+        """
+        return token_view(self.wire, self.engine, request.body if isinstance(request, Request) else request)
 
     def default_options(self) -> dict[str, Any]:
         """The pinned members that a request body needs on this server.

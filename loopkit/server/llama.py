@@ -84,8 +84,11 @@ def _slot_action(wire: Wire, slot: int, action: str, count: str, filename: str |
 
 
 def tokenize(wire: Wire, text: str, *, parse_special: bool = True) -> list[int]:
-    """The tokens of a text; `parse_special` takes control tags in it for the tokens that they name, as a prompt does."""
-    body = encode({"content": text, "add_special": False, "parse_special": parse_special})
+    """The tokens of a prompt, the first one with them where the model has one that no template writes.
+
+    `parse_special` takes control tags for the tokens that they name, as the chat endpoint does.
+    """
+    body = encode({"content": text, "add_special": True, "parse_special": parse_special})
     return [int(token) for token in _call(wire, "/tokenize", body)["tokens"]]
 
 
