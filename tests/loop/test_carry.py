@@ -314,3 +314,20 @@ def test_calls_of_a_carried_turn_keep_their_numbers_and_new_ones_go_on(tmp_path:
             roles = [message["role"] for message in messages(script.requests[3].body)]
             assert roles == ["system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant", "tool"]
     assert verify(tmp_path).ok
+
+
+@pytest.mark.server
+def test_a_baseline_is_neutralised_where_it_is_assembled_and_never_again(tiny: Server, tmp_path: Path) -> None:
+    with begin(tiny, tmp_path, system=f"Owner: {HOSTILE}", memory=f"Memory: {HOSTILE}") as loop:
+        loop.ask("One.")
+        loop.end_epoch()
+        whole = f"Owner: {HOSTILE}\n\nMemory: {ESCAPED}"
+        assert_same_text(loop.session.baseline.system, whole, "the first epoch's baseline")
+        files = [(loop.session.dir / name, (loop.session.dir / name).read_bytes()) for name in ("0.baseline.json", "0.jsonl")]
+    with quiet(resume("s", tiny, home=tmp_path)) as loop:
+        loop.ask("Two.")
+        assert loop.session.epoch == 1
+        assert_same_text(loop.session.baseline.system, whole, "the next epoch's baseline")
+        assert_same_text(messages(list(loop.session.requests())[-1].body)[0]["content"], whole, "its request")
+        assert all(path.read_bytes() == data for path, data in files), "an ended epoch stays as it is"
+    assert verify(tmp_path).ok
