@@ -3,8 +3,8 @@
 The body is rendered a second time with a word of its own in place of each text: what stands around those words is the template's,
 and it is the same in both renders. So the two are walked side by side, and every text has its place, however often it occurs
 elsewhere and whatever the template does to it. Where a template looks into a text and writes something else because of it, the
-walk takes up again behind that place; what lies between has the label of its message, or none but ``template``. Pure functions;
-knows nothing of servers or tokens.
+walk takes up again behind that place, at the template's own words with an unchanged text beside them; what lies between has the
+label of its message, or ``template`` where it is of several. Pure functions; knows nothing of servers or tokens.
 """
 
 from __future__ import annotations
