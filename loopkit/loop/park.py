@@ -132,10 +132,13 @@ def unpark(session: Session, server: Server) -> Unparked:
     if held is None or held >= last.usage.prompt_tokens:
         return Unparked(None, "")
     whole = last.usage.prompt_tokens + max(0, (last.usage.completion_tokens or 0) - 1)
+    why = "another conversation took this session's slot" if held else "the server no longer holds this session"
     cost = f"the first request will read the whole prompt, {whole:,} tokens and what is new"
+    if held:  # it was not started anew, and what a slot loses it may keep elsewhere
+        cost += ", unless the server's host cache still has it"
     state, sidecar = _paths(session)
     if slot is None or not sidecar.exists():
-        return Unparked(None, f"the server no longer holds this session, and no saved slot is here: {cost}")
+        return Unparked(None, f"{why}, and no saved slot is here: {cost}")
     try:
         parked = decode(sidecar.read_bytes(), Parked)
     except (OSError, ValueError) as error:

@@ -119,15 +119,31 @@ def test_a_server_that_still_holds_the_session_is_not_touched(tmp_path: Path) ->
 
 @pytest.mark.server
 def test_a_slot_that_another_conversation_took_is_put_back(tmp_path: Path) -> None:
-    with one() as server:
+    with one(cache_ram_mib=0) as server:
         with begin(server, tmp_path, system=SYSTEM) as loop:
             tokens = held(loop.ask("One.").usage)
             loop.park()
-        with begin(server, tmp_path, "other") as loop:
+        with begin(server, tmp_path, "other", system="Another.") as loop:
             loop.ask("Hello.")
         with resumed(server, tmp_path) as (loop, said):
             assert loop.ask("Two.").usage.cached_tokens == tokens
         assert said == []
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("host_cache", [0, 256])
+def test_a_slot_that_another_conversation_took_may_be_in_the_host_cache(host_cache: int, tmp_path: Path) -> None:
+    with one(cache_ram_mib=host_cache) as server:
+        with begin(server, tmp_path, system=SYSTEM) as loop:
+            tokens = held(loop.ask("One.").usage)
+        with begin(server, tmp_path, "other", system="Another.") as loop:
+            loop.ask("Hello.")
+        with resumed(server, tmp_path) as (loop, said):
+            found = loop.ask("Two.").usage.cached_tokens
+            assert found == tokens if host_cache else found == len("xsystem\n")
+        (line,) = said
+        assert line.startswith("another conversation took this session's slot, and no saved slot is here: ")
+        assert line.endswith(f"{tokens} tokens and what is new, unless the server's host cache still has it")
 
 
 @pytest.mark.server
@@ -209,7 +225,6 @@ def test_a_slot_of_the_epoch_before_is_of_use_for_no_more_than_the_baseline(chan
 def test_an_epoch_that_has_ended_has_no_cache_to_lose(tmp_path: Path) -> None:
     with one() as server, begin(server, tmp_path, system=SYSTEM) as loop:
         loop.ask("One.")
-        loop.park()
         loop.end_epoch()
     with one() as server, resumed(server, tmp_path) as (loop, said):
         assert loop.ask("Two.").losses == ()
@@ -276,7 +291,7 @@ def test_a_restore_that_restored_nothing_is_said(tmp_path: Path) -> None:
     models, props = answer('{"data":[{"id":"m","meta":{"n_params":7}}]}'), answer('{"chat_template":"t"}')
     saved, restored = answer('{"n_saved":105}'), answer('{"n_restored":105}')
     parking = done(100, 0, 6), slots, saved, models, props
-    with everything(*parking, empty, models, props, restored, done(140, 0, 6)) as (server, script):
+    with everything(*parking, empty, models, props, restored, done(140, 0, 6), done(180, 0, 6)) as (server, script):
         with begin(server, tmp_path, slot=0) as loop:
             loop.ask("One.")
             assert loop.park().tokens == 105
@@ -284,9 +299,11 @@ def test_a_restore_that_restored_nothing_is_said(tmp_path: Path) -> None:
         with resumed(server, tmp_path) as (loop, said):
             assert said == []
             loop.ask("Two.")
+            loop.ask("Three.")
+        assert len(said) == 1
         assert said[0].startswith("of 105 tokens that were put back into the slot, the first request could use 0: ")
-        assert "action=restore" in script.requests[-2].line
-        assert json.loads(script.requests[-2].body) == {"filename": "s.bin"}
+        assert "action=restore" in script.requests[-3].line
+        assert json.loads(script.requests[-3].body) == {"filename": "s.bin"}
 
 
 def test_with_warnings_as_errors_the_answer_is_logged_all_the_same(tmp_path: Path) -> None:
