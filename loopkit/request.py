@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, AnyStr, NamedTuple
 
 from loopkit.baseline import Baseline, message_of, system_message
 from loopkit.encoding import encode
@@ -19,7 +19,7 @@ from loopkit.errors import ContractBroken, InvalidConfig
 from loopkit.messages import encode_message
 from loopkit.records import Assistant, LogRecord, SessionStart, UsageRecord, User
 
-__all__ = ["Replayed", "Request", "RequestEncoder", "head", "path_at", "replayed"]
+__all__ = ["Chunks", "Replayed", "Request", "RequestEncoder", "first_difference", "head", "path_at", "replayed"]
 
 TAIL = b"]}"
 RESERVED = ("id_slot", "messages", "tools")
@@ -44,9 +44,14 @@ class Request:
         Of the whole body.
     size : int
         Of the whole body, in bytes.
+
+    Attributes
+    ----------
+    session, time, slot
+        Whose it was, when it was answered and where, of a request of the past; None of one about to be sent.
     """
 
-    __slots__ = ("_chunks", "_count", "_head", "_newest", "prefix_sha256", "sha256", "size")
+    __slots__ = ("_chunks", "_count", "_head", "_newest", "prefix_sha256", "session", "sha256", "size", "slot", "time")
 
     def __init__(
         self,
@@ -60,6 +65,9 @@ class Request:
     ) -> None:
         self._head, self._chunks, self._count, self._newest = head, chunks, count, newest
         self.prefix_sha256, self.sha256, self.size = prefix_sha256, sha256, size
+        self.session: str | None = None
+        self.time: str | None = None
+        self.slot: int | None = None
 
     @classmethod
     def of(cls, body: bytes) -> Request:
@@ -91,6 +99,11 @@ class Request:
             yield b"".join(gathered)
 
     @property
+    def chunks(self) -> Chunks:
+        """The body less its closing brackets, as it is kept."""
+        return Chunks(self._head, self._chunks, self._count, self._newest)
+
+    @property
     def body(self) -> bytes:
         """The whole body, as one new bytes object."""
         return b"".join(self.pieces(self.size + 1))
@@ -99,6 +112,16 @@ class Request:
     def prefix(self) -> bytes:
         """The body less its closing brackets: what the next request of the epoch begins with."""
         return self.body[: -len(TAIL)]
+
+
+class Chunks(NamedTuple):
+    """How a body is kept; head and messages are the very objects that the other requests of the epoch have."""
+
+    head: bytes
+    messages: Sequence[bytes]
+    number: int
+    "How many of the messages belong to it; there may be more, for later requests."
+    newest: bytes | None
 
 
 class Replayed(NamedTuple):
@@ -276,15 +299,18 @@ def _chunk(record: LogRecord) -> bytes | None:
     return None if message is None else b"," + encode_message(message)
 
 
-def first_difference(a: bytes, b: bytes) -> int:
-    """The first offset at which two byte strings differ; the shorter's length where it is a prefix.
+def first_difference(a: AnyStr, b: AnyStr) -> int:
+    """The first offset at which two byte strings, or two texts, differ; the shorter's length where it is a prefix.
 
     Examples
     --------
     >>> first_difference(b"abcd", b"abxd")
     2
     """
-    low, high = 0, min(len(a), len(b))
+    low, high, end = 0, 64, min(len(a), len(b))
+    while high < end and a[low:high] == b[low:high]:  # so that it costs what agrees, not what is there
+        low, high = high, 2 * high
+    high = min(high, end)
     while low < high:
         middle = (low + high + 1) // 2
         if a[low:middle] == b[low:middle]:

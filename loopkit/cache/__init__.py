@@ -1,1 +1,11 @@
-"""What prompt caches do and why: pure functions over usage, bodies and tokens; no disk, no network."""
+"""What prompt caches do and why: pure functions over usage, bodies and tokens; no disk, no network.
+
+A function and the module that it is in have different names, so that each can be reached.
+"""
+
+from loopkit.cache.parting import Divergence, divergence
+from loopkit.cache.prefixes import Reuse, Shared, reuse
+from loopkit.cache.prompts import Prompt
+from loopkit.cache.volatile import Volatile, find_volatile
+
+__all__ = ["Divergence", "Prompt", "Reuse", "Shared", "Volatile", "divergence", "find_volatile", "reuse"]

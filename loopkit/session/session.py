@@ -197,10 +197,11 @@ class Session:
         return messages(self.baseline, self.records)
 
     def requests(self) -> Iterator[Request]:
-        """Every request that was sent, rebuilt from the log, over all epochs."""
+        """Every request that was sent, rebuilt from the log, over all epochs, with its session, time and slot."""
         for epoch in self.epochs:
-            for sent in replayed(epoch.start, epoch.baseline, epoch.records):
-                yield sent.request
+            for _, record, request in replayed(epoch.start, epoch.baseline, epoch.records):
+                request.session, request.time, request.slot = self.id, record.time, epoch.start.slot
+                yield request
 
     def drift(self, config: Config, registry: CoreSchemas | None) -> Drift:
         """What would be different if an epoch began today; the running one stays as it is.
