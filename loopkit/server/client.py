@@ -385,9 +385,7 @@ def serve(
     )
 
     def gone() -> str | None:
-        return (
-            None if child.alive() else f"the embedded server's process has ended; its last words: {child.log_tail(300).strip()}"
-        )
+        return None if child.alive() else f"the embedded process has ended; its last words: {child.log_tail(300).strip()}"
 
     wire = Wire(child.url, api_key=child.key, gone=gone)
     try:
@@ -396,4 +394,7 @@ def serve(
         wire.close()
         child.close()
         raise
-    return Server(wire, Found("llama.cpp", child.build, file.name, size, slots), child)
+    server = Server(wire, Found("llama.cpp", child.build, file.name, size, slots), child)
+    if parameters.get("kv_unified"):  # idle slots are cleared then: a pinned session would lose its cache at every turn
+        server.unified, server._free = True, []
+    return server

@@ -180,7 +180,7 @@ def _slots(found: Findings, *, unified: bool | None) -> Check:
     if count == 1:
         return Check(name, "ok", "1: conversations take turns in it")
     then = "Do not pin (id_slot): two conversations that alternate would lose everything. Or start it with an explicit -np"
-    if found.cleared:
+    if found.cleared or unified:
         return Check(name, "harmful", f"{count}, and each is emptied when another is used: automatic, with one KV buffer", then)
     if found.cleared is False or unified is False:
         return Check(name, "ok", f"{count}, each with a KV buffer of its own")

@@ -145,7 +145,7 @@ def _silent(error: ServerError, path: str) -> Silent:
 def _counts(server: Server) -> Counts | Silent:
     """What the server reports of the same tiny request, sent twice."""
     slot = server.take_slot()
-    if server.embedded and slot is None:
+    if server.embedded and not server.unified and slot is None:
         return Silent("every slot is held by an open session", "Close one and ask again")
     named = {} if server.model is None else {"model": server.model}
     pinned = {} if slot is None else {"id_slot": slot}

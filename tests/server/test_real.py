@@ -223,3 +223,9 @@ def test_an_embedded_server_that_died_says_so_at_once() -> None:
         with pytest.raises(ServerUnreachable, match="process has ended") as caught:
             server.complete(single(server, "Hello."))
         assert caught.value.attempts == 1
+
+
+def test_a_unified_server_gives_no_slots_out() -> None:
+    with serve("tiny", kv_unified=True) as server:
+        assert (server.unified, server.take_slot()) == (True, None)
+        assert {row.check: row.state for row in server.doctor().rows}["slots"] == "harmful"
