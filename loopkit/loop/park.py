@@ -109,9 +109,8 @@ def park(session: Session, server: Server) -> Parked:
         if server.slot_dir is not None:
             saved = server.slot_dir / state.name
             saved.chmod(0o600)
-            if saved != state:
-                shutil.move(saved, fresh)  # over a border between file systems it is copied, and may stop half-way
-                fresh.replace(state)
+            shutil.move(saved, fresh)  # over a border between file systems it is copied, and may stop half-way
+            fresh.replace(state)
             parked = msgspec.structs.replace(parked, state_sha256=_digest(state))
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(encode(parked))
