@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from loopkit.config import Config
     from loopkit.errors import LoopkitError
     from loopkit.logs.load import Logs, load
+    from loopkit.loop.events import Turn
     from loopkit.loop.limits import Limits
     from loopkit.loop.loop import Loop
     from loopkit.loop.schemas import JsonTool
     from loopkit.loop.start import resume, start
     from loopkit.loop.tools import Registry
-    from loopkit.loop.turn import Turn
     from loopkit.neutralise import Tags
     from loopkit.server.client import Server, connect, serve
     from loopkit.session.session import Session
@@ -76,7 +76,7 @@ _HOMES = {
     "Server": "server.client",
     "Session": "session.session",
     "Tags": "neutralise",
-    "Turn": "loop.turn",
+    "Turn": "loop.events",
     "connect": "server.client",
     "load": "logs.load",
     "resume": "loop.start",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from loopkit.encoding import decode, encode
@@ -22,6 +23,7 @@ __all__ = [
     "Verdict",
     "canonical",
     "is_json",
+    "most_tokens",
     "seconds_fault",
 ]
 
@@ -128,6 +130,17 @@ def is_json(arguments: str) -> bool:
     except ValueError:  # of this kind too: lone surrogates, which UTF-8 has no form for
         return False
     return True
+
+
+def most_tokens(options: Mapping[str, Any]) -> Any:
+    """What a request's options say of the most tokens of a completion; None where they say nothing.
+
+    Examples
+    --------
+    >>> most_tokens({"max_completion_tokens": 64, "seed": 1}), most_tokens({})
+    (64, None)
+    """
+    return options.get("max_tokens", options.get("max_completion_tokens"))
 
 
 def canonical(arguments: str) -> bytes:

@@ -6,12 +6,11 @@ interface is synchronous and works in a cell whose event loop runs; in async cod
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from msgspec import UNSET
 
@@ -20,19 +19,22 @@ from loopkit.encoding import encode, mend_surrogates
 from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn
 from loopkit.ids import Timestamp
 from loopkit.loop.display import show
-from loopkit.loop.events import OnEvent, TurnEvent
+from loopkit.loop.events import OnEvent, Turn, TurnEvent
 from loopkit.loop.park import Parked, park
 from loopkit.loop.port import ToolPort
 from loopkit.loop.tools import Registry
-from loopkit.loop.turn import State, Turn, TurnRun
+from loopkit.loop.turn import State, TurnRun
 from loopkit.messages import ToolCall
 from loopkit.neutralise import neutralise_report
 from loopkit.records import Assistant, ToolResult, Usage, User
 from loopkit.request import Request
 from loopkit.server.client import Server
+from loopkit.session.drift import Drift
 from loopkit.session.session import Session
 
 __all__ = ["Loop"]
+
+T = TypeVar("T")
 
 
 class Loop:
@@ -54,7 +56,8 @@ class Loop:
         self._state = state
         self.tools = tools
         self.on_event: OnEvent | None = show
-        self._busy = threading.Lock()
+        self._lock = threading.Lock()
+        self._running: object | None = None
 
     @property
     def session(self) -> Session:
@@ -101,8 +104,7 @@ class Loop:
         LoopBusy
             When a turn runs already.
         """
-        with self._alone():
-            return TurnRun(self._state, on_event or self.on_event or _nobody).run(self._user(text))
+        return self._alone(lambda: self._run(on_event).run(self._user(text)))
 
     def go_on(self, *, on_event: OnEvent | None = None) -> Turn:
         """Send the next request of a turn that was left in the middle: after an error, ``settle``, or a limit.
@@ -112,10 +114,16 @@ class Loop:
         NothingToGoOn
             When the last turn is finished. For the others see :meth:`ask`.
         """
-        with self._alone():
+
+        def work() -> Turn:
             if not self.session.pending and not self._in_mid_turn():
                 raise NothingToGoOn(self.session.id)
-            return TurnRun(self._state, on_event or self.on_event or _nobody).run(None)
+            return self._run(on_event).run(None)
+
+        return self._alone(work)
+
+    def _run(self, on_event: OnEvent | None = None) -> TurnRun:
+        return TurnRun(self._state, on_event or self.on_event or _nobody)
 
     def _in_mid_turn(self) -> bool:
         """Whether the last message is one that a model answers."""
@@ -149,12 +157,15 @@ class Loop:
                     raise event
                 yield event
         finally:
-            if thread.is_alive():
-                self.stop()
-                thread.join()
+            while thread.is_alive():
+                self.stop()  # again and again: the turn may not have begun
+                thread.join(0.05)
 
     def stop(self) -> None:
-        """Stop the running turn, from another thread or a callback; it returns with ``stop`` ``interrupted``."""
+        """Stop the running turn, from another thread or a callback; it returns with ``stop`` ``interrupted``.
+
+        The connection to the server is cut at once; a tool that runs is waited for, for nothing can stop it from outside.
+        """
         self._state.stopping.set()
 
     def settle(self, how: Literal["rerun", "interrupted"]) -> tuple[ToolResult, ...]:
@@ -172,13 +183,21 @@ class Loop:
         """
         if how not in ("rerun", "interrupted"):
             raise InvalidConfig("settle", f"{how!r} is no way to settle a call", 'Say "rerun" or "interrupted"')
-        with self._alone():
-            return TurnRun(self._state, self.on_event or _nobody).settle(how)
+        return self._alone(lambda: self._run().settle(how))
 
     def end_epoch(self) -> None:
-        """Close the epoch; the next turn opens another, with today's system prompt, tools and memory."""
-        with self._alone():
-            TurnRun(self._state, self.on_event or _nobody).end_epoch()
+        """Close the epoch; the next turn opens another, with today's system prompt, tools and memory. Again does nothing.
+
+        Raises
+        ------
+        PendingCalls
+            When a kill left calls open; see :meth:`settle`.
+        """
+        self._alone(lambda: self._run().end_epoch())
+
+    def drift(self) -> Drift:
+        """What would be different if an epoch began today: lines of system prompt and memory, and tools."""
+        return Drift.between(self.session.baseline, self._state.next_baseline())
 
     def warm(self) -> Usage:
         """Read the conversation into the server's cache without a turn; nothing is logged.
@@ -188,7 +207,9 @@ class Loop:
         Usage
             What the server read.
         """
-        with self._alone():
+
+        def work() -> Usage:
+            self._state.catch_up()
             session = self.session
             last = User(time=Timestamp.now(), content="")  # up to here the next prompt is the same
             body = self._state.encoder.request(session.records, None if self._in_mid_turn() else last).body
@@ -196,7 +217,11 @@ class Loop:
             head = encode(session.options)[1:-1]
             assert body.startswith(b"{" + head)
             rest = body[1 + len(head) :]
-            return self.server.complete(Request.of(encode(members)[:-1] + (rest if head else b"," + rest))).usage
+            usage = self.server.complete(Request.of(encode(members)[:-1] + (rest if head else b"," + rest))).usage
+            self._state.look_at_restored(usage)
+            return usage
+
+        return self._alone(work)
 
     def park(self) -> Parked:
         """Save the session's KV state, so that :func:`loopkit.resume` finds its cache warm on a server that was started anew.
@@ -209,27 +234,33 @@ class Loop:
         Raises
         ------
         InvalidConfig
-            When the session is not pinned to a slot.
+            When the session is not pinned to a slot, the slot does not hold it, or the server is no llama-server.
         ServerError
             When the server cannot save slots.
+        SessionIOError
+            When the files cannot be written.
         """
-        with self._alone():
-            return park(self.session, self.server)
+        return self._alone(lambda: park(self.session, self.server))
 
     def close(self) -> None:
-        """Release the session's lock and its slot; the server runs on."""
-        self.server.release_slot(self.session.start.slot)
+        """Release the session's lock and its slot; the server runs on. A second time does nothing."""
+        slot, self._state.slot = self._state.slot, None
+        self.server.release_slot(slot)
         self.session.close()
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._busy.acquire(blocking=False):
-            raise LoopBusy(self.session.id)
+    def _alone(self, work: Callable[[], T]) -> T:
+        """Do something while nothing else runs. Written so that no interrupt, at whatever step, leaves the loop busy."""
+        me = object()
         try:
-            self._state.stopping.clear()
-            yield
+            with self._lock:
+                if self._running is not None:
+                    raise LoopBusy(self.session.id)
+                self._running = me
+                self._state.stopping.clear()
+            return work()
         finally:
-            self._busy.release()
+            if self._running is me:
+                self._running = None
 
     def _user(self, text: str) -> User:
         asked = Timestamp.now()

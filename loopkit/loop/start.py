@@ -9,17 +9,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET
 
 from loopkit.baseline import Baseline
+from loopkit.cache.volatile import find_volatile
 from loopkit.config import Config
 from loopkit.errors import InvalidConfig
 from loopkit.ids import SessionId
 from loopkit.loop.drift import differences, found_tools
-from loopkit.loop.epochs import Carry
-from loopkit.loop.limits import Limits
+from loopkit.loop.epochs import Carry, OnFull, check_ways
+from loopkit.loop.limits import Limits, most_tokens
 from loopkit.loop.loop import Loop
 from loopkit.loop.park import unpark
 from loopkit.loop.port import Allow, PythonPort, ToolPort
@@ -33,8 +34,6 @@ from loopkit.server.client import Server
 from loopkit.session.session import Session
 
 __all__ = ["resume", "start"]
-
-OnFull = Literal["stop", "roll"]
 
 
 def start(
@@ -100,6 +99,12 @@ def start(
     SessionExists
         When the home holds a session of that name.
 
+    Warns
+    -----
+    UserWarning
+        When the system prompt or the memory block holds a time, a date, an id or a counter: it will be stale, and in any other
+        tool it would cost the cache.
+
     Examples
     --------
     >>> from loopkit.server.client import serve
@@ -111,15 +116,19 @@ def start(
     ('done', 0)
     """
     limits = limits or Limits()
+    check_ways(on_full, carry)
     text, file = (None, system) if isinstance(system, Path) else (system, None)
     pinned = {**server.default_options(), **(options or {})}
-    if limits.completion_tokens is not None:
-        pinned.setdefault("max_tokens", limits.completion_tokens)
+    if limits.completion_tokens is not None and most_tokens(pinned) is None:
+        pinned["max_tokens"] = limits.completion_tokens
+    _check_limit(limits, pinned)
     config = Config(home=Path(home), system=text, system_file=file, options=pinned)
     tags = Tags.default() | server.tags()
     registry = tools if isinstance(tools, Registry) else Registry(tools)
     registry.use_tags(tags)
     baseline = Baseline.assemble(config, registry, memory, tags)
+    for found in find_volatile(baseline.system):
+        _say(f"the system prompt holds {found.kind} {found.text!a}: it will be stale; let the model ask for it with a tool")
     pin = _pin(server, slot)
     try:
         session = Session.create(
@@ -135,7 +144,7 @@ def start(
         server.release_slot(pin)
         raise
     next_baseline = lambda: Baseline.assemble(config, registry, memory, tags)  # noqa: E731
-    return _loop(session, server, registry, limits, allow, port, on_full, carry, tags, next_baseline)
+    return _loop(session, server, pin, registry, limits, allow, port, on_full, carry, tags, next_baseline)
 
 
 def resume(
@@ -166,9 +175,10 @@ def resume(
     home : str or Path
         The directory that holds sessions.
     system : str or Path, optional
-        The system prompt of the next epoch; the running one keeps its snapshot. None keeps it for the next one as well.
+        The system prompt of the next epoch; the running one keeps its snapshot. None keeps its text for the next one as well,
+        with the memory block in it.
     memory : str, optional
-        The memory block of the next epoch; see :func:`start`.
+        The memory block of the next epoch, for which ``system`` is needed too; see :func:`start`.
     options : mapping, optional
         Members of the request body: only those that the epoch has pinned, with the same values.
     limits, allow, port, on_full, carry
@@ -188,9 +198,29 @@ def resume(
     UserWarning
         When tools have changed, when the slot is held by another session, and when the server has lost the session's cache: with
         the number of tokens that the first request will read.
+
+    Examples
+    --------
+    >>> from loopkit.server.client import serve
+    >>> import tempfile
+    >>> home = tempfile.mkdtemp()
+    >>> with serve("tiny") as server:
+    ...     with start(server, system="Be brief.", home=home, id="s", memory="") as loop:
+    ...         before = loop.ask("Hello.").usage
+    ...     with resume("s", server, home=home) as loop:
+    ...         now = loop.ask("Hello again.").usage
+    Done.
+    Done.
+    >>> now.cached_tokens == before.prompt_tokens + before.completion_tokens - 1
+    True
     """
     limits = limits or Limits()
+    check_ways(on_full, carry)
+    if memory is not None and system is None:
+        why = "without system= the next epoch keeps the text of this one, its memory block with it"
+        raise InvalidConfig("memory", why, "Give today's system prompt as well")
     session = Session.open(home, SessionId(id))
+    held = None
     try:
         facts = session.start.tags
         tags = Tags.pinned(facts.id, facts.literals or (), facts.cuts or ())
@@ -201,6 +231,7 @@ def resume(
                 raise InvalidConfig(f"options.{name}", why, "It is fixed for the epoch: leave it out, or start a new session")
             if name not in session.options and name != "model":
                 raise InvalidConfig(f"options.{name}", "the epoch was begun without it", "Leave it out, or start a new session")
+        _check_limit(limits, session.options)
         registry = tools if isinstance(tools, Registry) else Registry(tools)
         registry.use_tags(tags)
         drift = differences(session.baseline.tools, registry, found_tools(session.records))
@@ -208,13 +239,17 @@ def resume(
         for line in drift.lines():
             _say(line)
         next_baseline = _next_baseline(session, registry, system, memory, tags)
-        loop = _loop(session, server, registry, limits, allow, port, on_full, carry, tags, next_baseline)
         slot = session.start.slot
-        if slot is not None and server.embedded and server.take_slot(slot) is None:
-            _say(f"slot {slot}, to which the session is pinned, is held by another open session: each takes the other's cache")
-        for line in unpark(session, server):
-            _say(line)
+        held = None if slot is None else server.take_slot(slot)
+        loop = _loop(session, server, held, registry, limits, allow, port, on_full, carry, tags, next_baseline)
+        if slot is not None and server.embedded and held is None:
+            why = "is held by another open session, each of which takes the other's cache, or this server has no such slot"
+            _say(f"slot {slot}, to which the session is pinned, {why}")
+        loop._state.restored, said = unpark(session, server)
+        if said:
+            _say(said)
     except BaseException:
+        server.release_slot(held)
         session.close()
         raise
     return loop
@@ -233,6 +268,7 @@ def _next_baseline(
 def _loop(
     session: Session,
     server: Server,
+    held: int | None,
     registry: Registry,
     limits: Limits,
     allow: Allow | None,
@@ -242,8 +278,6 @@ def _loop(
     tags: Tags,
     next_baseline: Callable[[], Baseline],
 ) -> Loop:
-    if on_full not in ("stop", "roll"):
-        raise InvalidConfig("on_full", f"{on_full!r} is no way out of a full context", 'Use "stop" or "roll"')
     state = State(
         session=session,
         server=server,
@@ -254,8 +288,16 @@ def _loop(
         next_baseline=next_baseline,
         on_full=on_full,
         carry=carry,
+        slot=held,
     )
     return Loop(state, registry)
+
+
+def _check_limit(limits: Limits, options: Mapping[str, Any]) -> None:
+    most, asked = limits.completion_tokens, most_tokens(options)
+    if most is not None and most != asked:
+        why = f"it is {most}, and the epoch's options ask for {'no limit' if asked is None else asked}"
+        raise InvalidConfig("limits.completion_tokens", why, "It is fixed for the epoch: leave one of them out")
 
 
 def _pin(server: Server, slot: int | None) -> int | None:

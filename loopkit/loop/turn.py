@@ -8,28 +8,29 @@ Knows a session, a server, a port; nothing of how they were opened, or of what i
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
 from loopkit.cache.causes import diagnose
 from loopkit.cache.expect import expect
-from loopkit.card import Card
 from loopkit.encoding import mend_surrogates
-from loopkit.errors import ContextExceeded, PendingCalls, SessionError
+from loopkit.errors import ContextExceeded, PendingCalls, ServerError, SessionError
 from loopkit.ids import Timestamp
 from loopkit.loop.epochs import Carry, carry_over, epoch_end, fits, last_usage_record, must_fit
-from loopkit.loop.events import OnEvent, RequestSent, Stopped, ToolCalled
-from loopkit.loop.limits import INTERRUPTED, LIMIT_REACHED, REPEATED, Limits, Repeats, is_json
+from loopkit.loop.events import OnEvent, RequestSent, Stopped, ToolCalled, Turn
+from loopkit.loop.limits import INTERRUPTED, LIMIT_REACHED, REPEATED, Limits, Repeats, is_json, most_tokens
+from loopkit.loop.park import not_found
 from loopkit.loop.port import Denied, Outcome, ToolPort
 from loopkit.loop.results import cap
 from loopkit.messages import ToolCall
 from loopkit.neutralise import Tags, neutralise_report
 from loopkit.records import CacheLoss, EpochEnd, LogRecord, ToolResult, Usage, UsageRecord, User
 from loopkit.request import Request, RequestEncoder
+from loopkit.server.hangup import HangUp
 from loopkit.server.stream import Delta, ReasoningDelta, TextDelta
 
 if TYPE_CHECKING:
@@ -38,71 +39,7 @@ if TYPE_CHECKING:
     from loopkit.server.stream import Completion
     from loopkit.session.session import Session
 
-__all__ = ["State", "Turn", "TurnRun", "add_up"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Turn:
-    """What one question came to."""
-
-    text: str
-    "What the model said last; where the turn was interrupted, the part that came, which is not logged."
-    reasoning: str
-    "What it thought before it said so; empty where the server showed nothing."
-    stop: str
-    """Why the turn ended: ``done``, ``request_limit``, ``repeated_call``, ``reasoning_limit``, ``cut_off``, ``malformed_call``,
-    ``context_full``, ``server_truncated`` or ``interrupted``."""
-    requests: tuple[UsageRecord, ...]
-    "One for each request of the turn."
-    tool_calls: tuple[ToolResult, ...]
-    "One for each tool call, with its result."
-    losses: tuple[CacheLoss, ...]
-    "One for each request that read again what the cache should have had."
-    elapsed: float
-    "Seconds."
-
-    @property
-    def usage(self) -> Usage:
-        """The turn's usage, summed over its requests; None where a server did not say."""
-        return add_up(record.usage for record in self.requests)
-
-    def _card(self) -> Card:
-        usage = self.usage
-        counts = [
-            ("prompt", usage.prompt_tokens),
-            ("cached", usage.cached_tokens),
-            ("read", usage.read_tokens),
-            ("lost", sum(loss.lost_tokens for loss in self.losses)),
-            ("written", usage.completion_tokens),
-        ]
-        facts = [(name, "not reported" if count is None else f"{count:,}") for name, count in counts]
-        requests = "1 request" if len(self.requests) == 1 else f"{len(self.requests)} requests"
-        calls = "" if not self.tool_calls else ", 1 call" if len(self.tool_calls) == 1 else f", {len(self.tool_calls)} calls"
-        return Card(f"Turn {self.stop}, {requests}{calls}", facts if self.requests else [])
-
-    def __repr__(self) -> str:
-        return self._card().text()
-
-    def _repr_html_(self) -> str:
-        return self._card().html()
-
-
-def add_up(usages: Iterable[Usage]) -> Usage:
-    """Sum usage, member by member; a member that nobody reported stays None.
-
-    Examples
-    --------
-    >>> total = add_up([Usage(prompt_tokens=10, cached_tokens=4), Usage(prompt_tokens=20)])
-    >>> total.prompt_tokens, total.cached_tokens, total.reasoning_tokens
-    (30, 4, None)
-    """
-    known: dict[str, float] = {}
-    for usage in usages:
-        for name in Usage.__struct_fields__:
-            value = getattr(usage, name)
-            if value is not None:
-                known[name] = known.get(name, 0) + value
-    return Usage(**known)  # type: ignore[arg-type]  # counts stay int and milliseconds float, member by member
+__all__ = ["State", "TurnRun"]
 
 
 @dataclasses.dataclass
@@ -120,8 +57,28 @@ class State:
     on_full: str = "stop"
     "What to do when the context is full: ``stop`` or ``roll``."
     carry: Carry = "turn"
-    stopping: threading.Event = dataclasses.field(default_factory=threading.Event)
+    slot: int | None = None
+    "The server's slot that is held for the session, to be given back."
+    stopping: HangUp = dataclasses.field(default_factory=HangUp)
     "Set to stop the running turn."
+    restored: int | None = None
+    "Tokens that a resume has put back into the slot, until a request has shown what they are worth."
+
+    def __post_init__(self) -> None:
+        self._encoded = self.session.start
+
+    def catch_up(self) -> None:
+        """Have the encoder be the current epoch's; an interrupt may have come just when that one was opened."""
+        session = self.session
+        if self._encoded is not session.start:
+            self.encoder = RequestEncoder.resume(session.start, session.baseline, session.records)
+            self._encoded = session.start
+
+    def look_at_restored(self, usage: Usage) -> None:
+        """Say, once, where the first request did not find in the cache what was put back."""
+        restored, self.restored = self.restored, None
+        if restored is not None and (said := not_found(restored, usage)):
+            warnings.warn(said, UserWarning, stacklevel=2)
 
 
 class _StoppedByUser(Exception):  # no error: how a turn is left from inside a callback
@@ -153,15 +110,10 @@ class TurnRun:
     def run(self, newest: User | None) -> Turn:
         """Run to the end; see ``Loop.ask`` and ``Loop.go_on``."""
         began = time.monotonic()
-        try:
-            stop = self._run(newest)
-        except _StoppedByUser:
-            self._answer_open()
-            stop = "interrupted"
-        except BaseException as error:
-            if not isinstance(error, SessionError):  # a log that cannot be written to takes no answers either
-                self._answer_open()
-            raise
+        self._state.catch_up()
+        if pending := self._state.session.pending:
+            raise PendingCalls(self._state.session.id, tuple(call.function.name for call in pending))
+        stop = self._to_the_end(lambda: self._run(newest))
         self._tell(Stopped(stop))
         logged = self._logged
         return Turn(
@@ -177,20 +129,37 @@ class TurnRun:
     def settle(self, how: str) -> tuple[ToolResult, ...]:
         """Answer the calls that a kill left open; see ``Loop.settle``."""
         if how == "rerun":
-            self._call_tools(Repeats(self._state.limits.repeats))
+            self._to_the_end(lambda: self._call_tools(Repeats(self._state.limits.repeats)))
         else:
             self._answer_open()
         return tuple(record for record in self._logged if isinstance(record, ToolResult))
 
+    def _to_the_end(self, work: Callable[[], str]) -> str:
+        """Work that may leave calls open; gives why the turn ends, and answers them when it is left in the middle."""
+        try:
+            return work()
+        except _StoppedByUser:
+            self._answer_open()
+            return "interrupted"
+        except BaseException as error:
+            self._state.stopping.set()  # hangs up, wherever an interrupt came
+            if not isinstance(error, SessionError):  # a log that cannot be written to takes no answers either
+                try:
+                    self._answer_open()
+                except SessionError as second:  # the first is what happened
+                    error.add_note(f"Its open calls could not be answered: {second}")
+            raise
+
     def end_epoch(self) -> None:
         """Close the epoch because it was asked for."""
         session = self._state.session
-        self._log([epoch_end("asked", last_usage_record(session.records), None, self._state.server)])
+        if pending := session.pending:
+            raise PendingCalls(session.id, tuple(call.function.name for call in pending))
+        if not session.ended:
+            self._log([epoch_end("asked", last_usage_record(session.records), None, self._state.server)])
 
     def _run(self, newest: User | None) -> str:
         session, repeats = self._state.session, Repeats(self._state.limits.repeats)
-        if session.pending:
-            raise PendingCalls(session.id, tuple(call.function.name for call in session.pending))
         for _ in range(self._state.limits.max_requests):
             self._check_stop()
             if not self._make_room(newest):
@@ -209,8 +178,8 @@ class TurnRun:
             newest = None
             if not session.pending:
                 return "done"
-            if self._call_tools(repeats):
-                return "repeated_call"
+            if stop := self._call_tools(repeats):
+                return stop
         return "request_limit"
 
     # requests
@@ -221,13 +190,17 @@ class TurnRun:
         last = last_usage_record(state.session.records)
         request = state.encoder.request(state.session.records, newest)
         number = 1 if last is None else last.request + 1
-        self._tell(RequestSent(number, request.size, request.size - (0 if last is None else last.request_bytes)))
+        first_call = int(state.session.next_call())
         for _ in range(1 + state.limits.malformed_retries):
             self._text, self._reasoning, self._reasoned = [], [], 0
+            self._tell(RequestSent(number, request.size, request.size - (0 if last is None else last.request_bytes)))
             try:
-                completion = state.server.complete(request, self._on_delta, first_call=int(state.session.next_call()))
+                completion = state.server.complete(request, self._on_delta, first_call=first_call, hang_up=state.stopping)
             except _ReasoningLimit:
                 return "reasoning_limit"
+            except ServerError:
+                self._check_stop()  # it was cut from here
+                raise
             self._text = [completion.text]
             self._reasoning = [completion.reasoning_content or ""]
             stop = self._not_final(completion)
@@ -260,10 +233,10 @@ class TurnRun:
         if limits.reasoning_tokens is not None and (usage.reasoning_tokens or 0) > limits.reasoning_tokens:
             return "reasoning_limit"
         calls = completion.assistant(Timestamp.now()).calls()
-        options = self._state.session.options
-        most = options.get("max_tokens", options.get("max_completion_tokens"))
+        most = most_tokens(self._state.session.options)
         at_limit = completion.finish_reason == "length" or (most is not None and usage.completion_tokens == most)
-        if calls and completion.finish_reason == "length":
+        silent = not (calls or completion.text or completion.reasoning_content)  # so does llama.cpp show a call without its name
+        if completion.finish_reason == "length" and (calls or silent):
             return "cut_off"
         if all(is_json(call.function.arguments) for call in calls):
             return ""
@@ -304,11 +277,13 @@ class TurnRun:
                     **diagnose(before, completion.usage)._asdict(),
                 )
             )
-        self._log(group)
-        self._state.encoder.sent(request)
+        self._log(group, request)
+        self._state.look_at_restored(completion.usage)
 
-    def _log(self, records: list[LogRecord]) -> None:
+    def _log(self, records: list[LogRecord], request: Request | None = None) -> None:
         self._state.session.extend(records)
+        if request is not None:
+            self._state.encoder.sent(request)
         self._logged += records
         for record in records:
             if isinstance(record, UsageRecord | CacheLoss | ToolResult | EpochEnd):
@@ -320,8 +295,7 @@ class TurnRun:
         """Open the next epoch where this one has ended or is full; False where the turn is to stop instead."""
         state, session = self._state, self._state.session
         if session.ended:
-            self._open_epoch(newest)
-            return True
+            return self._open_epoch(newest)
         last = last_usage_record(session.records)
         if fits(state.server, state.limits, state.encoder.request(session.records, newest), last):
             return True
@@ -333,53 +307,67 @@ class TurnRun:
     def _end_full(self, error: ContextExceeded | None, newest: User | None) -> bool:
         state = self._state
         self._log([epoch_end("context_full", last_usage_record(state.session.records), error, state.server)])
-        if state.on_full == "stop":
+        return state.on_full == "roll" and self._open_epoch(newest)
+
+    def _open_epoch(self, newest: User | None) -> bool:
+        """Open the next epoch; False where nothing would stand in it that the model could answer."""
+        state, session = self._state, self._state.session
+        new = [] if newest is None else [newest]
+        baseline = state.next_baseline()
+        must_fit(state.server, state.limits, session, baseline, new)  # before a summary is asked for
+        carried = carry_over(state.carry, session, state.server, state.tags, self._summed_up)
+        if not carried.records and newest is None:
             return False
-        self._open_epoch(newest)
+        must_fit(state.server, state.limits, session, baseline, [*carried.records, *new])
+        session.next_epoch(baseline, carried.records, kind=carried.kind, server=state.server.facts())
+        state.restored = None
+        state.catch_up()
         return True
 
-    def _open_epoch(self, newest: User | None) -> None:
-        state, session = self._state, self._state.session
-        baseline = state.next_baseline()
-        carried = carry_over(state.carry, session, state.server, state.limits, state.tags)
-        must_fit(state.server, state.limits, session, baseline, [*carried.records, *([newest] if newest else [])])
-        session.next_epoch(baseline, carried.records, kind=carried.kind)
-        state.encoder = RequestEncoder.resume(session.start, session.baseline, session.records)
+    def _summed_up(self, request: Request) -> Completion:
+        """Ask for a summary, which can be stopped like any other answer."""
+        try:
+            return self._state.server.complete(request, lambda _: self._check_stop(), hang_up=self._state.stopping)
+        except ServerError:
+            self._check_stop()
+            raise
 
     # tools
 
-    def _call_tools(self, repeats: Repeats) -> bool:
-        """Run every open call, in order; True where a repeated call ends the turn."""
+    def _call_tools(self, repeats: Repeats) -> str:
+        """Run every open call, in order; gives why the turn ends with them, or ``""``."""
         ended = False
         for call in self._state.session.pending:
             self._check_stop()
             name, arguments = call.function.name, call.function.arguments
-            self._tell(ToolCalled(int(self._state.session.next_call()), name, arguments))
+            number = int(self._state.session.next_call())
+            self._tell(ToolCalled(number, name, arguments))
             verdict = "end" if ended else repeats.before(name, arguments)
             if verdict == "run":
                 outcome = self._state.port.call(name, arguments)
             else:
                 outcome = Denied(LIMIT_REACHED if ended else REPEATED)
                 ended = verdict == "end"
-            result = self._result(call, outcome)
+            result = self._result(number, call, outcome)
             if verdict == "run":
                 repeats.after(name, arguments, result.content)
             self._log([result])
-        return ended
+        return "repeated_call" if ended else ""
 
     def _answer_open(self, outcome: Outcome | None = None) -> None:
-        """Answer every open call with a fixed sentence; None says that it was interrupted."""
-        for call in self._state.session.pending:
-            self._log([self._result(call, outcome)])
+        """Answer every open call with a fixed sentence, in one write; None says that it was interrupted."""
+        if pending := self._state.session.pending:
+            first = int(self._state.session.next_call())
+            self._log([self._result(number, call, outcome) for number, call in enumerate(pending, first)])
 
-    def _result(self, call: ToolCall, outcome: Outcome | None) -> ToolResult:
+    def _result(self, number: int, call: ToolCall, outcome: Outcome | None) -> ToolResult:
         """A tool's answer as it is logged: made encodable, capped, then neutralised; never touched again."""
         whole, replaced = mend_surrogates(INTERRUPTED if outcome is None else outcome.content)
         capped = cap(whole, self._state.limits.result_bytes)
         content, tags = neutralise_report(capped.text, self._state.tags)
         return ToolResult(
             time=Timestamp.now(),
-            call=int(self._state.session.next_call()),
+            call=number,
             tool_call_id=call.id,
             name=call.function.name,
             content=content,

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from loopkit.encoding import encode
 from loopkit.loop.loop import Loop
-from loopkit.loop.start import start
+from loopkit.loop.start import resume, start
 from loopkit.neutralise import DEFAULT
 from loopkit.server.client import Server
 from loopkit.server.probe import Found
 from loopkit.server.wire import Wire
+from loopkit.session.verify import verify
 from tests.server.scripted import Relay, Scripted, Step, sse, text
 
 OPTIONS = {"temperature": 0, "seed": 1, "max_tokens": 64}
@@ -33,9 +37,9 @@ def begin(server: Server, home: Path, id: str = "s", **more: Any) -> Loop:
 
 @contextlib.contextmanager
 def scripted(*answers: Sequence[Step], context_size: int | None = None) -> Iterator[tuple[Server, Scripted]]:
-    """A server that gives these answers, taken for llama.cpp; it is not asked for its tags, for that would take answers."""
+    """A server that gives these answers to chat completions, taken for llama.cpp without its other endpoints."""
     found = Found("llama.cpp", None, None, context_size)
-    with Scripted(answers) as script, Server(Wire(script.url), found) as server:
+    with Scripted(answers, only="/chat/completions") as script, Server(Wire(script.url), found) as server:
         server._tags = DEFAULT
         yield server, script
 
@@ -79,3 +83,31 @@ def calling(*calls: tuple[str | None, str, str], prompt: int = 40, written: int 
 def messages(body: bytes) -> list[dict[str, Any]]:
     """The messages of a request's body."""
     return list(json.loads(body)["messages"])
+
+
+def reasoned(*thoughts: str, then: Sequence[Step] = ()) -> list[Step]:
+    """A streamed answer that begins with reasoning, a piece an event."""
+    events = [json.dumps({"choices": [{"index": 0, "delta": {"reasoning_content": each}}]}) for each in thoughts]
+    return [*sse(*events), *then]
+
+
+def log(loop: Loop) -> bytes:
+    """The current epoch's log, as it stands on disk."""
+    return (loop.session.dir / f"{loop.session.epoch}.jsonl").read_bytes()
+
+
+def again(loop: Loop, **more: Any) -> Loop:
+    """Take a loop's session up as another process would, from the disk, with every recorded hash derived again."""
+    loop.close()
+    verification = verify(loop.session.dir)
+    assert verification.ok, [str(fault) for fault in verification.faults]
+    return quiet(resume(loop.session.id, loop.server, home=loop.session.home, tools=loop.tools, **more))
+
+
+def ctrl_c() -> None:
+    """A SIGINT, from whatever thread; the main one takes it."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def threads_of_ours() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(("loopkit", "tool"))]

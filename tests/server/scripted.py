@@ -126,16 +126,23 @@ class _Listener:
 
 
 class Scripted(_Listener):
-    """Answers the n-th request with the n-th response; when there are no more, by closing the connection."""
+    """Answers the n-th request with the n-th response; when there are no more, by closing the connection.
 
-    def __init__(self, responses: Sequence[Sequence[Step]]) -> None:
+    With ``only``, requests whose first line does not hold that text are answered with 404 and not counted.
+    """
+
+    def __init__(self, responses: Sequence[Sequence[Step]], *, only: str = "") -> None:
         self._responses: Iterator[Sequence[Step]] = iter(list(responses))
+        self._only = only
         self.requests: list[Received] = []
         super().__init__()
 
     def handle(self, connection: socket.socket) -> None:
         request = read_request(connection)
         if request is None:
+            return
+        if self._only not in request.line:
+            connection.sendall(head(404, "application/json") + b"{}")
             return
         self.requests.append(request)
         for step in next(self._responses, ()):
@@ -164,6 +171,7 @@ class Relay(_Listener):
             return
         self.requests.append(request)
         with socket.create_connection(self._target) as server:
-            server.sendall(request.raw)
+            # closed after the answer: else the end of it is waited for until the server lets go of an idle connection
+            server.sendall(request.raw.replace(b"Connection: keep-alive", b"Connection: close", 1))
             while data := server.recv(65536):
                 connection.sendall(data)
