@@ -112,6 +112,23 @@ def test_sessions_are_pinned_to_slots_of_their_own(tiny: Server, tmp_path: Path)
 
 
 @pytest.mark.server
+def test_a_slot_is_given_back_once_and_only_by_who_holds_it(tiny: Server, tmp_path: Path) -> None:
+    one, two = begin(tiny, tmp_path, "a"), begin(tiny, tmp_path, "b")
+    slot = one.session.start.slot
+    one.close()
+    with begin(tiny, tmp_path, "c", slot=slot):
+        one.close()  # again: the slot is another's now
+        assert tiny.take_slot(slot) is None
+        with pytest.warns(UserWarning, match="held by another open session"):
+            again = resume("a", tiny, home=tmp_path)
+        again.close()
+        assert tiny.take_slot(slot) is None
+    assert tiny.take_slot(slot) == slot
+    tiny.release_slot(slot)
+    two.close()
+
+
+@pytest.mark.server
 def test_a_record_changed_in_memory_breaks_the_contract_before_anything_is_sent(tiny: Server, tmp_path: Path) -> None:
     with relayed(tiny) as (through, relay), begin(through, tmp_path) as loop:
         loop.ask("One.")
