@@ -12,11 +12,11 @@ import hashlib
 import json
 import math
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 import msgspec
+from zlib_ng import zlib_ng
 
 from loopkit.errors import EncodeError
 
@@ -266,5 +266,6 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-crc32 = zlib.crc32
-"""CRC-32 (ISO-HDLC) of bytes, with a second argument continued from that value; not wrapped, for every line calls it."""
+crc32 = zlib_ng.crc32
+"""CRC-32 (ISO-HDLC, zlib's): of bytes, or with a second argument continued from that value. The very function, for every line of
+every log goes through it, and zlib-ng's takes a third of the time of the standard library's."""

@@ -65,6 +65,7 @@ OUTSIDE = {
     "referencing": {"loop"},  # references inside a JSON schema, fetched from nowhere
     "tqdm": {"logs", "server", "demo"},  # progress
     "xllamacpp": {"server"},  # llama.cpp's own server
+    "zlib_ng": {"encoding"},  # a faster CRC-32
 }
 
 

@@ -7,27 +7,47 @@ hold these, so one array says both. Knows nothing of files and frames.
 from __future__ import annotations
 
 import dataclasses
+import math
+import struct
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, Struct
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from loopkit.encoding import encode
-from loopkit.records import CacheLoss, ReplayRecord, UsageRecord
+from loopkit.records import CacheLoss, ReplayRecord
 
-__all__ = ["Columns", "Part", "counts", "flags", "joined", "loss_columns", "reals", "request_columns", "texts", "times"]
+__all__ = ["COUNT", "REQUESTS", "Columns", "Growing", "Part", "joined", "loss_columns", "times"]
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
-RECORD_COUNTS = ("request", "request_bytes", "expected_tokens", "reusable_tokens")
-USAGE_COUNTS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens")
-USAGE_REALS = ("ttft_ms", "prompt_ms", "predicted_ms")
-RECORD_TEXTS = ("request_sha256", "finish_reason", "shortfall")
-LOSS_COUNTS = ("request", "expected_tokens", "reusable_tokens", "lost_tokens")
-LOSS_TEXTS = ("cause", "certainty", "mendable_by", "where")
+COUNT, REAL, FLAG, TEXT, MAYBE_TEXT, JSON, TIME = "qdbsmjt"
+"""Kinds of columns; the first three are those of ``struct``, too."""
+_DTYPES = {COUNT: np.int64, REAL: np.float64, FLAG: np.int8}
+_MISSING = {COUNT: -1, REAL: math.nan, FLAG: -1}
+_TIMES = np.dtype([("moment", "S26"), ("Z", "S1")])
+
+REQUESTS = {
+    **dict.fromkeys(("request", "request_bytes", "expected_tokens", "reusable_tokens"), COUNT),
+    **dict.fromkeys(("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens"), COUNT),
+    **dict.fromkeys(("ttft_ms", "prompt_ms", "predicted_ms"), REAL),
+    **dict.fromkeys(("request_sha256", "finish_reason"), TEXT),
+    "shortfall": MAYBE_TEXT,
+    "expected_exact": FLAG,
+    "time": TIME,
+}
+"What the frame of requests takes from their records as it stands there."
+LOSSES = {
+    **dict.fromkeys(("request", "expected_tokens", "reusable_tokens", "cached_tokens", "lost_tokens"), COUNT),
+    **dict.fromkeys(("cause", "certainty", "mendable_by", "where"), MAYBE_TEXT),
+    "evidence": JSON,
+    "expected_exact": FLAG,
+    "time": TIME,
+}
+"What the frame of losses takes from their records."
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,36 +77,76 @@ class Part:
     "A row is a turn; None in a replay."
 
 
-def counts(records: Sequence[Any], name: str) -> NDArray[np.int64]:
-    """Whole numbers from 0 on.
+class Growing:
+    """Columns to which records are added, some hundreds at a time. Of numbers and times only their bytes are kept.
+
+    Parameters
+    ----------
+    kinds : mapping of str to str
+        Names of members, of the record or of its ``usage``, and what they hold.
 
     Examples
     --------
     >>> from loopkit.records import Usage
-    >>> counts([Usage(prompt_tokens=3), Usage()], "prompt_tokens").tolist()
-    [3, -1]
+    >>> columns = Growing({"prompt_tokens": COUNT, "ttft_ms": REAL})
+    >>> columns.add([Usage(prompt_tokens=3), Usage()])
+    >>> columns.arrays()
+    {'prompt_tokens': array([ 3, -1]), 'ttft_ms': array([nan, nan])}
     """
-    get = attrgetter(name)
+
+    def __init__(self, kinds: Mapping[str, str]) -> None:
+        self._kinds = kinds
+        self._values: dict[str, list[Any]] = {name: [] for name in kinds}
+
+    def add(self, records: Sequence[Struct]) -> None:
+        """Add records, all of one type."""
+        if not records:
+            return
+        members = _members(records)
+        if "usage" in members:
+            members |= _members(members["usage"])
+        for name, kind in self._kinds.items():
+            self._values[name] += _packed(members[name], kind)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that was added.
+
+        Raises
+        ------
+        ValueError
+            For a day that is in no calendar.
+        """
+        return {name: _unpacked(self._values[name], kind) for name, kind in self._kinds.items()}
+
+
+def _members(records: Sequence[Struct]) -> dict[str, tuple[Any, ...]]:
+    """Rows into columns: of each member the values."""
+    return dict(zip(records[0].__struct_fields__, zip(*map(astuple, records))))
+
+
+def _packed(values: tuple[Any, ...], kind: str) -> Sequence[bytes | str | None]:
+    if kind == TEXT:
+        return values
+    if kind == MAYBE_TEXT:
+        return [None if value is UNSET else value for value in values]
+    if kind == JSON:
+        return [None if value is UNSET else encode(value).decode() for value in values]
+    if kind == TIME:
+        return ("".join(values).encode("ascii"),)
     try:
-        return np.fromiter(map(get, records), np.int64, len(records))
-    except TypeError:
-        return np.array([value if type(value) is int else -1 for value in map(get, records)], np.int64)
+        return (struct.pack(f"{len(values)}{kind}", *values),)
+    except struct.error:
+        missing = _MISSING[kind]
+        if values.count(values[0]) == len(values):
+            return (struct.pack(kind, missing) * len(values),)
+        known = [missing if value is None or value is UNSET else value for value in values]
+        return (struct.pack(f"{len(values)}{kind}", *known),)
 
 
-def flags(records: Sequence[Any], name: str) -> NDArray[np.int8]:
-    """Booleans, as 1 and 0."""
-    values = map(attrgetter(name), records)
-    return np.array([1 if value is True else 0 if value is False else -1 for value in values], np.int8)
-
-
-def reals(records: Sequence[Any], name: str) -> NDArray[np.float64]:
-    """Finite numbers."""
-    return np.array(list(map(attrgetter(name), records)), np.float64)
-
-
-def texts(records: Sequence[Any], name: str) -> NDArray[np.object_]:
-    """Strings."""
-    return np.array([None if value is UNSET else value for value in map(attrgetter(name), records)], np.object_)
+def _unpacked(values: Any, kind: str) -> NDArray[Any]:
+    if kind == TIME:
+        return np.frombuffer(b"".join(values), _TIMES)["moment"].astype("datetime64[us]")
+    return np.frombuffer(b"".join(values), _DTYPES[kind]) if kind in _DTYPES else np.array(values, np.object_)
 
 
 def times(values: Sequence[bytes | str]) -> NDArray[np.datetime64]:
@@ -106,34 +166,12 @@ def times(values: Sequence[bytes | str]) -> NDArray[np.datetime64]:
 
 
 def joined(parts: Sequence[Columns], like: Columns) -> dict[str, NDArray[Any]]:
-    """Put arrays of one name end to end; ``like`` has the names and, where there are no parts, the dtypes."""
+    """Put arrays of one name end to end, in new ones; ``like`` has the names and, where there are no parts, the dtypes."""
     return {name: np.concatenate([part[name] for part in parts]) if parts else sample[:0] for name, sample in like.items()}
 
 
-def request_columns(records: Sequence[UsageRecord | ReplayRecord]) -> dict[str, NDArray[Any]]:
-    """What the frame of requests takes from their records as it stands there."""
-    usages = [record.usage for record in records]
-    return {
-        **{name: counts(records, name) for name in RECORD_COUNTS},
-        **{name: counts(usages, name) for name in USAGE_COUNTS},
-        **{name: reals(usages, name) for name in USAGE_REALS},
-        **{name: texts(records, name) for name in RECORD_TEXTS},
-        "expected_exact": flags(records, "expected_exact"),
-        "time": times([record.time for record in records]),
-    }
-
-
-def loss_columns(
-    losses: Sequence[CacheLoss | ReplayRecord], rows: NDArray[np.intp], cached: str = "cached_tokens"
-) -> dict[str, NDArray[Any]]:
+def loss_columns(losses: Sequence[CacheLoss | ReplayRecord], rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
     """What the frame of losses takes from their records, whose requests stand in these rows."""
-    evidence = [None if loss.evidence is UNSET else encode(loss.evidence).decode() for loss in losses]
-    return {
-        **{name: counts(losses, name) for name in LOSS_COUNTS},
-        **{name: texts(losses, name) for name in LOSS_TEXTS},
-        "cached_tokens": counts(losses, cached),
-        "expected_exact": flags(losses, "expected_exact"),
-        "evidence": np.array(evidence, np.object_),
-        "time": times([loss.time for loss in losses]),
-        "row": rows,
-    }
+    columns = Growing(LOSSES)
+    columns.add(losses)
+    return {**columns.arrays(), "row": rows}

@@ -13,14 +13,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopkit.logs import schema
-from loopkit.logs.columns import Columns, Part, joined, loss_columns, request_columns, times
+from loopkit.logs.columns import REQUESTS, Columns, Growing, Part, joined, loss_columns, times
 
 __all__ = ["cache_loss", "epochs", "finding", "sessions", "turns", "usage"]
 
 TOTALS = ["prompt_tokens", "cached_tokens", "read_tokens", "completion_tokens", "lost_tokens"]
 
 _NONE = np.empty(0, np.int64)
-_USAGE: Columns = {**request_columns(()), "lost_tokens": _NONE, "turn": _NONE, "new_bytes": _NONE}
+_USAGE: Columns = {**Growing(REQUESTS).arrays(), "lost_tokens": _NONE, "turn": _NONE, "new_bytes": _NONE}
 _LOSSES: Columns = loss_columns((), _NONE)
 _TURNS: Columns = {"turn": _NONE, "time": times([]), "ended": times([]), "tool_calls": _NONE}
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, compress, count, islice
+from itertools import compress, count, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,9 +23,9 @@ from msgspec import UNSET
 
 from loopkit.errors import TornLog
 from loopkit.ids import Timestamp
-from loopkit.logs.columns import Columns, Part, counts, joined, loss_columns, request_columns, times
+from loopkit.logs.columns import COUNT, REQUESTS, Growing, Part, loss_columns, times
 from loopkit.records import CacheLoss, EpochEnd, ReplayRecord, SessionStart, UsageRecord
-from loopkit.session.journal import Block, checked_blocks
+from loopkit.session.journal import Block, body_of, checked_blocks
 
 __all__ = ["is_locked", "read_epoch", "read_replay"]
 
@@ -49,17 +49,11 @@ CARRIED = re.compile(b"[uat]*")
 GROUPS = re.compile(b"(?:u?agl?t*+)*+")
 UNFINISHED = (b"u", b"ua", b"a")
 
-MANY = 1024
-"So many requests are decoded at once: fewer cost more each, more would want memory."
+MANY = 256
+"So many requests are decoded at once: fewer cost more each, and more would wake the garbage collector."
 
 
-class _Usage(UsageRecord, frozen=True, kw_only=True, tag="usage", gc=False):
-    """A usage record, of its hash the length checked: the pattern costs as much as all the rest, and ``verify`` does more."""
-
-    request_sha256: Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
-
-
-_usage = msgspec.json.Decoder(_Usage)
+_usage = msgspec.json.Decoder(UsageRecord)
 _fact = msgspec.json.Decoder(SessionStart | CacheLoss | EpochEnd)
 _replay = msgspec.json.Decoder(ReplayRecord)
 
@@ -82,7 +76,7 @@ class _Lines(Generic[T]):
         if not self.waiting:
             return []
         try:
-            decoded = list(self._decoder.decode_lines(b"}\n".join(self.waiting) + b"}"))
+            decoded = list(self._decoder.decode_lines(b"}\n".join(map(body_of, self.waiting)) + b"}"))
         except (ValueError, RecursionError):
             at, why = next(filter(None, map(self._fault, count(), self.waiting)))
             raise _torn(path, next(islice(self.of(count(), kinds), self._decoded + at, None)), why) from None
@@ -90,9 +84,9 @@ class _Lines(Generic[T]):
         self.waiting = []
         return decoded
 
-    def _fault(self, at: int, body: bytes) -> tuple[int, str] | None:
+    def _fault(self, at: int, line: bytes) -> tuple[int, str] | None:
         try:
-            self._decoder.decode(body + b"}")
+            self._decoder.decode(body_of(line) + b"}")
         except ValueError as error:
             return at, str(error)
         except RecursionError:
@@ -108,7 +102,7 @@ class _Pass:
         self.kinds = bytearray()
         self.start: SessionStart | None = None
         self.end: EpochEnd | None = None
-        self.usage: list[Columns] = []
+        self.usage = Growing(REQUESTS)
         self.losses: list[CacheLoss] = []
         self.asked: list[bytes] = []
         "Head of each user record; the time stands in it."
@@ -120,25 +114,26 @@ class _Pass:
         self._facts = _Lines(_fact, b"sle")
 
     def take(self, block: Block) -> None:
-        bodies = block.bodies
+        lines = block.lines
         try:
-            kinds = bytes(map(CODES.__getitem__, map(HEAD, bodies)))
+            kinds = bytes(map(CODES.__getitem__, map(HEAD, lines)))
         except KeyError:
-            at = next(at for at, body in enumerate(bodies) if HEAD(body) not in CODES)
+            at = next(at for at, line in enumerate(lines) if HEAD(line) not in CODES)
             raise _torn(self.path, block.line + at - 1, "it does not begin with a known kind and a time") from None
-        self.asked += map(TIMED, compress(bodies, kinds.translate(IS_USER)))
-        self.before += map(TIMED, compress(chain(self.last[-1:] or [b""], bodies), kinds.translate(IS_TURN_END)))
-        self.last = [*self.last, *map(TIMED, bodies[-3:])][-3:]
+        self.asked += map(TIMED, compress(lines, kinds.translate(IS_USER)))
+        if IS_TURN_END[kinds[0]]:
+            self.before += self.last[-1:]
+        self.before += map(TIMED, compress(lines, kinds[1:].translate(IS_TURN_END)))
+        self.last = [*self.last, *map(TIMED, lines[-3:])][-3:]
         self.kinds += kinds
-        self._requests.waiting += self._requests.of(bodies, kinds)
-        self._facts.waiting += self._facts.of(bodies, kinds)
+        self._requests.waiting += self._requests.of(lines, kinds)
+        self._facts.waiting += self._facts.of(lines, kinds)
         if len(self._requests.waiting) >= MANY:
             self.decode()
 
     def decode(self) -> None:
         """Decode the lines that wait; many at once cost less."""
-        requests = self._requests.decode(self.path, self.kinds)
-        self.usage.append(request_columns(requests))
+        self.usage.add(self._requests.decode(self.path, self.kinds))
         for fact in self._facts.decode(self.path, self.kinds):
             if isinstance(fact, CacheLoss):
                 self.losses.append(fact)
@@ -183,7 +178,7 @@ def _part(seen: _Pass) -> Part:
     users = np.flatnonzero(kinds[begin:] == USER) + begin
     skipped = len(seen.asked) - users.size
 
-    usage = joined(seen.usage, request_columns(()))
+    usage = seen.usage.arrays()
     lossy = of_requests[kinds[np.minimum(of_requests + 1, kinds.size - 1)] == LOSS]
     losses = loss_columns(seen.losses, np.searchsorted(of_requests, lossy))
     lost = np.where((usage["cached_tokens"] >= 0) & ((usage["expected_tokens"] >= 0) | (usage["shortfall"] != None)), 0, -1)  # noqa: E711
@@ -194,14 +189,14 @@ def _part(seen: _Pass) -> Part:
 
     ends = seen.before[skipped:] + ([] if seen.end else seen.last[-1:])
     results = np.searchsorted(users, np.flatnonzero(kinds[begin:] == RESULT) + begin) + goes_on
-    asked = times(([start.time.encode()] if goes_on else []) + list(map(_time, seen.asked[skipped:])))
+    asked = times([*([start.time] if goes_on else []), *_times_in(seen.asked[skipped:])])
     turns = {
         "turn": np.arange(1, asked.size + 1),
         "time": asked,
-        "ended": times(list(map(_time, ends[len(ends) - asked.size :]))),
+        "ended": times(_times_in(ends[len(ends) - asked.size :])),
         "tool_calls": np.bincount(results, minlength=asked.size + 1)[1:],
     }
-    started, ended = times([start.time.encode(), _time(seen.last[-1])])
+    started, ended = times([start.time.encode(), *_times_in(seen.last[-1:])])
     baseline = path.with_suffix(".baseline.json")
     return Part(
         source="loopkit",
@@ -232,15 +227,15 @@ def read_replay(path: Path) -> Part:
         With file and line.
     """
     lines = _Lines(_replay, b"r")
-    usage: list[Columns] = []
+    usage = Growing({**REQUESTS, "lost_tokens": COUNT})
     losses: list[ReplayRecord] = []
     rows: list[int] = []
     first: ReplayRecord | None = None
     seen = 0
     with _times_named(path):
         for block in _blocks(path):
-            lines.waiting = block.bodies
-            records = lines.decode(path, b"r" * (seen + len(block.bodies)))
+            lines.waiting = block.lines
+            records = lines.decode(path, b"r" * (seen + len(block.lines)))
             first = first or records[0]
             for row, record in enumerate(records, seen):
                 if (record.session, record.variant, record.request) != (first.session, first.variant, row + 1):
@@ -248,11 +243,11 @@ def read_replay(path: Path) -> Part:
                 if record.lost_tokens:
                     losses.append(record)
                     rows.append(row)
-            usage.append({**request_columns(records), "lost_tokens": counts(records, "lost_tokens")})
+            usage.add(records)
             seen += len(records)
     if first is None:
         raise _torn(path, 0, "there is no whole record")
-    columns = joined(usage, usage[0])
+    columns = usage.arrays()
     columns["turn"] = np.full(seen, -1)
     columns["new_bytes"] = np.diff(columns["request_bytes"], prepend=0)
     return Part(
@@ -266,7 +261,7 @@ def read_replay(path: Path) -> Part:
         started=columns["time"][0],
         ended=columns["time"][-1],
         usage=columns,
-        losses=loss_columns(losses, np.array(rows, np.intp), "usage.cached_tokens"),
+        losses=loss_columns(losses, np.array(rows, np.intp)),
     )
 
 
@@ -324,15 +319,15 @@ def _times_named(path: Path) -> Iterator[None]:
         with path.open("rb") as file:
             for index, line in enumerate(file):
                 try:
-                    Timestamp(_time(line).decode() + "Z")
+                    Timestamp(line.split(b'"time":"')[1][:27].decode())
                 except ValueError:
                     raise _torn(path, index, "its time is no moment") from None
         raise error
 
 
-def _time(body: bytes) -> bytes:
-    at = body.index(b'"time":"') + 8
-    return body[at : at + 26]
+def _times_in(heads: Sequence[bytes]) -> list[bytes]:
+    """What begins with the time in each head."""
+    return b"".join(heads).split(b'"time":"')[1:]
 
 
 def is_locked(directory: Path) -> bool:

@@ -11,19 +11,24 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from loopkit.encoding import crc32, decode
 from loopkit.errors import SessionIOError, TornLog, describe
 
-__all__ = ["Block", "Fault", "checked_blocks", "close_line", "torn"]
+__all__ = ["Block", "Fault", "body_of", "checked_blocks", "close_line", "torn"]
 
 BLOCK = 1 << 16
 """Bytes read at once: small enough that the allocator takes and gives them without the system, so memory stays flat."""
 
-_TAIL = b',"crc":"00000000"}'
+_TAIL_SIZE = len(b',"crc":"00000000"}\n')
 _TAIL_FORM = re.compile(rb',"crc":"([0-9a-f]{8})"\}\Z')
+_TAIL = itemgetter(slice(-_TAIL_SIZE, None))
+
+body_of = itemgetter(slice(-_TAIL_SIZE))
+"""A line as far as the comma before ``"crc"``: a record's JSON without its closing brace."""
 
 
 class Block(NamedTuple):
@@ -33,14 +38,14 @@ class Block(NamedTuple):
     "Number of the first, from 1."
     offset: int
     "Its byte offset in the file."
-    bodies: list[bytes]
-    'Each line as far as the comma before ``"crc"``: a record\'s JSON without its closing brace.'
+    lines: list[bytes]
+    "Each with its line feed."
     crc: int
     "Value of the last of them."
 
     def offset_of(self, index: int) -> int:
-        """Byte offset of the line of ``bodies[index]``."""
-        return self.offset + sum(len(body) + len(_TAIL) + 1 for body in self.bodies[:index])
+        """Byte offset of ``lines[index]``."""
+        return self.offset + sum(map(len, self.lines[:index]))
 
 
 class Fault(NamedTuple):
@@ -86,7 +91,7 @@ def checked_blocks(
 ) -> Iterator[Block]:
     r"""Read a log in blocks of whole lines, and check of each line that it ends in ``\n`` and carries the right ``crc``.
 
-    What stands in the bodies is not looked at. Memory does not grow with the file.
+    What stands before the ``crc`` is not looked at. Memory does not grow with the file.
 
     Parameters
     ----------
@@ -120,18 +125,17 @@ def checked_blocks(
             while not unfinished and (lines := file.readlines(size)):
                 if not lines[-1].endswith(b"\n"):
                     unfinished = lines.pop()
-                bodies = [text[:-19] for text in lines]
                 crc = chain.crc
-                crcs = [crc := crc32(body, crc) for body in bodies]
+                crcs = [crc := crc32(body, crc) for body in map(body_of, lines)]
                 sound = len(lines)
                 found: list[Fault] = []
-                if b"".join([text[-19:] for text in lines]) == _tails(crcs):
+                if b"".join(map(_TAIL, lines)) == _tails(crcs):
                     chain = _Chain(crc)
                 else:
-                    sound = next(index for index, text in enumerate(lines) if text[-19:] != _tails(crcs[index : index + 1]))
+                    sound = next(index for index, text in enumerate(lines) if _TAIL(text) != _tails(crcs[index : index + 1]))
                     found, chain = _line_by_line(str(path), [text[:-1] for text in lines], line, offset, chain)
                 if whole and sound:
-                    yield Block(line, offset, bodies[:sound], crcs[sound - 1])
+                    yield Block(line, offset, lines[:sound], crcs[sound - 1])
                 whole = whole and not found
                 _report(found, session_dir, faults)
                 line += len(lines)

@@ -15,7 +15,7 @@ import msgspec
 from loopkit.encoding import find_unencodable
 from loopkit.records import TIME, LogRecord, UsageRecord, decode_record
 from loopkit.request import first_difference
-from loopkit.session.journal import Block, Fault, checked_blocks, torn
+from loopkit.session.journal import Block, Fault, body_of, checked_blocks, torn
 from loopkit.session.order import Order
 
 __all__ = ["End", "decode_block", "read_log"]
@@ -65,7 +65,7 @@ def read_log(path: Path, order: Order, records: list[LogRecord], *, session_dir:
         if why:
             index = len(records) - end.line
             raise torn(Fault(str(path), block.line + index, block.offset_of(index), why), session_dir)
-        end = End(block.crc, block.offset_of(len(block.bodies)), len(records))
+        end = End(block.crc, block.offset_of(len(block.lines)), len(records))
     if not order.sound:
         why = order.unfinished() if records else "the log is empty, so there is no session_start"
         raise torn(Fault(str(path), end.line or 1, end.size, why), session_dir)
@@ -80,15 +80,15 @@ def decode_block(block: Block) -> tuple[list[LogRecord], str]:
     tuple of (list of LogRecord, str)
         The records of the sound lines in front of the first fault, and what is wrong with the next; ``""`` when nothing is.
     """
-    text = b"}\n".join([*block.bodies, b""])
+    text = b"}\n".join([*map(body_of, block.lines), b""])
     try:
         records = _decoder.decode_lines(text)
-        if len(records) == len(block.bodies) and _encoder.encode_lines(records) == text and _parts_hold(records):
+        if len(records) == len(block.lines) and _encoder.encode_lines(records) == text and _parts_hold(records):
             return records, ""
     except (ValueError, RecursionError, OverflowError):  # msgspec's own errors are ValueErrors; the line is named below
         pass
     records = []
-    for body in block.bodies:
+    for body in map(body_of, block.lines):
         line = body + b"}"
         try:
             record = decode_record(line)

@@ -1,4 +1,4 @@
-"""A session's log into its usage frame, against DuckDB and pandas on the same file; and its memory."""
+"""A session's log into its usage frame, against DuckDB and pandas on the same file, by seconds of one core; and its memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from time import process_time
 
 import duckdb
 import pandas as pd
@@ -173,8 +174,10 @@ def measure(*, small: bool = False) -> list[Row]:
         for name in ("turn", "read_tokens", "new_bytes", "lost_tokens"):
             assert mine_frame[name].tolist() == their_frame[name].tolist(), name
         del mine_frame, their_frame
-        mine, duck = interleaved(ours, theirs, 7 if small else 5)
-        pandas = statistics.median(seconds(lambda: pd.read_json(path, lines=True)) for _ in range(3 if small else 1))
+        mine, duck = interleaved(ours, theirs, 7 if small else 5, process_time)
+        pandas = statistics.median(
+            seconds(lambda: pd.read_json(path, lines=True), process_time) for _ in range(3 if small else 1)
+        )
         command = [sys.executable, "-c", PEAK, str(path)]
         grown, frame = map(int, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
         allowed = 3 * frame + (64 << 20)
