@@ -158,6 +158,13 @@ def test_the_first_difference(data: bytes, at: int, other: bytes) -> None:
     assert data[offset : offset + 1] != changed[offset : offset + 1] or offset == min(len(data), len(changed))
 
 
+@pytest.mark.parametrize("length", [*range(62, 67), 127, 128, 129, 191, 1000])
+def test_the_first_difference_of_long_ones(length: int) -> None:
+    for at in range(length):
+        assert first_difference("é" * length, "é" * at + "e" * (length - at)) == at
+    assert first_difference(b"a" * length, b"a" * (length + 1)) == length
+
+
 @pytest.mark.parametrize(
     ("part", "member"),
     [(b"0.5", "temperature"), (b'"Hi', "messages[1].content"), (b"function", "tools[0].type"), (b'"x"', "a.b[1].c")],

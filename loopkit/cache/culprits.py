@@ -38,7 +38,7 @@ KINDS: Final = {
     "content_form": "one text as a string and as a list of parts",
     "reasoning": "the model's reasoning stands on one side only",
     "dropped": "a message, tool or member of the first is not in the second",
-    "added": "a message, tool or member of the second is not in the first, and stands before what both have",
+    "added": "a message, tool or member of the second is not in the first",
     "edited": "other words: none of these",
 }
 """Every kind of culprit, and what it means."""
@@ -100,6 +100,7 @@ def in_members(path: str, a: Sequence[tuple[str, bytes]], b: Sequence[tuple[str,
 
 def in_items(path: str, a: Sequence[bytes], b: Sequence[bytes]) -> Found:
     """Name the first difference of two arrays."""
+    a, b = [item.strip() for item in a], [item.strip() for item in b]  # the first of an array has no space before it
     at = next((index for index, (ours, theirs) in enumerate(zip(a, b)) if ours != theirs), min(len(a), len(b)))
     place = f"{path}[{at}]"
     if at == len(a) or at == len(b):

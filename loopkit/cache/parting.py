@@ -114,8 +114,10 @@ def divergence(a: Request | Prompt | bytes, b: Request | Prompt | bytes) -> Dive
             continue
         place, other_place = _place(spans, at), _place(others, at)
         if at < least and is_space(texts[at], other_texts[at]):
-            offset = place.start + first_difference(texts[at], other_texts[at])
-            found = Found("white_space", path_at(ours, offset))
+            same = first_difference(texts[at], other_texts[at])
+            spaced = texts[at][same : same + 1].isspace()
+            body, start = (ours, place.start) if spaced else (theirs, other_place.start)
+            found = Found("white_space", path_at(body, start + same))
         elif grows:
             found = in_items(name, texts, other_texts)
         else:

@@ -142,7 +142,7 @@ def _with(other: _Seen | None, now: Parts) -> tuple[Shared, int]:
         part = first_difference(theirs, ours)
         if part == min(len(theirs), len(ours)):  # one ends within the other: cut elsewhere, they may go on alike
             part = first_difference(other.parts.joined(same), now.joined(same))
-        depth += part - part % WIDTH[now.unit]
+        depth += part
         while whole < len(now) and len(now[whole]) <= part:
             part -= len(now[whole])
             whole += 1
@@ -192,7 +192,7 @@ def _split(above: _Node, node: _Node, size: int, width: int) -> _Node:
 
 
 def _shared(request: int | None, now: Parts, depth: int, whole: int) -> Shared:
-    """Counts of a prefix of ``depth`` bytes that holds ``whole`` chunks."""
+    """Counts of a prefix of ``depth`` bytes that holds ``whole`` chunks; part of a token is none."""
     count = depth // WIDTH[now.unit]
     if now.unit == "tokens":
         return Shared(request, tokens=count)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from loopkit.cache import Prompt, reuse
 from loopkit.cache.prefixes import Reuse, Shared
+from loopkit.cache.prompts import read
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
 from loopkit.request import Request
@@ -34,7 +35,7 @@ SESSIONS = st.sampled_from([None, "a", "b"])
 
 
 @st.composite
-def bodies(draw: st.DrawFn) -> tuple[bytes, str, list[int]]:
+def bodies(draw: st.DrawFn) -> tuple[bytes, str, list[int] | None]:
     """A body, what of it is compared (all but members that no template reads, closing brackets apart), and where messages end."""
     pairs = draw(st.lists(MEMBER, max_size=2, unique_by=lambda member: "mod" in member[0]))
     members = [f"{draw(SPACE)}{name}:{draw(SPACE)}{value}{draw(SPACE)}" for name, value in pairs]
@@ -49,7 +50,11 @@ def bodies(draw: st.DrawFn) -> tuple[bytes, str, list[int]]:
     everything.insert(draw(st.integers(0, len(members))), opening + ",".join(items) + "]" + draw(SPACE))
     for unread in draw(st.lists(UNREAD, max_size=1)):
         everything.insert(draw(st.integers(0, len(everything))), unread)
-    return ("{" + ",".join(everything) + "}").encode(), compared, ends
+    body = "{" + ",".join(everything) + "}"
+    if draw(st.integers(0, 5)) == 0:  # cut off: compared as it stands, and nothing is known of its messages
+        body = compared = body[: draw(st.integers(0, len(body) - 1))]
+        return body.encode(), compared, None
+    return body.encode(), compared, ends
 
 
 def longest(compared: Sequence[Sequence[Any]], now: int) -> list[int]:
@@ -89,21 +94,20 @@ def told(found: list[Reuse], unit: str) -> list[tuple[Any, ...]]:
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.tuples(bodies(), SESSIONS), max_size=8))
-def test_bodies_as_the_brute_force_says(asked: list[tuple[tuple[bytes, str, list[int]], str | None]]) -> None:
+def test_bodies_as_the_brute_force_says(asked: list[tuple[tuple[bytes, str, list[int] | None], str | None]]) -> None:
     compared = [text.encode() for (_, text, _), _ in asked]
     sessions = [session for _, session in asked]
     found = reuse(Prompt(body=body, session=session) for (body, _, _), session in asked)
     assert told(found, "bytes") == brute(compared, sessions)
     assert [each.size.bytes for each in found] == [len(text) for text in compared]
     for each, ((_, _, ends), _) in zip(found, asked):
-        assert each.size.messages == len(ends)
-        for shared in (each.earlier, each.before, each.session):
+        for shared in (each.size, each.earlier, each.before, each.session):
             if shared.bytes is not None:
-                assert shared.messages == sum(end <= shared.bytes for end in ends)
+                assert shared.messages == (None if ends is None else sum(end <= shared.bytes for end in ends))
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.lists(st.integers(0, 2).map(lambda n: n * 257), max_size=8), SESSIONS), max_size=10))
+@given(st.lists(st.tuples(st.lists(st.sampled_from([0, 256, 257]), max_size=8), SESSIONS), max_size=10))
 def test_tokens_and_blocks_as_the_brute_force_says(asked: list[tuple[list[int], str | None]]) -> None:
     wanted = brute([tokens for tokens, _ in asked], [session for _, session in asked])
     assert told(reuse(Prompt(tokens=tokens, session=session) for tokens, session in asked), "tokens") == wanted
@@ -172,6 +176,18 @@ def test_what_is_no_body_is_compared_as_bytes() -> None:
     found = reuse([b'{"n":1,"n":2,"messages":[]}', b'{"n":1,"n":3,"messages":[]}', b"not JSON", b"", b"not"])
     assert [each.earlier.bytes for each in found] == [0, 11, 0, 0, 3]
     assert {each.earlier.messages for each in found} == {None}
+
+
+def test_a_body_that_was_cut_off_shares_what_is_there() -> None:
+    whole, cut = b'{"messages":[{},{}]}', b'{"messages":[{},{}'
+    for first, second, messages in ((whole, cut, None), (cut, whole, 2)):
+        found = reuse([first, second])[1]
+        assert found.before == found.earlier == Shared(0, len(cut), messages)
+
+
+@pytest.mark.parametrize("body", [b'{"n":1,"n":1}', b'{"n":1,"n":22}', b'{"n":22,"n":1}', b"[]", b'{"n":1', b""])
+def test_what_cannot_be_taken_apart(body: bytes) -> None:
+    assert read(body) is None
 
 
 @pytest.mark.parametrize("given", [{}, {"body": b"", "tokens": []}])
