@@ -356,7 +356,7 @@ def test_after_ctrl_c_the_connection_is_closed_no_thread_lives_and_the_log_stand
         except KeyboardInterrupt as error:
             caught.append(error)
         assert caught
-        assert script.requests[0].hung_up.wait(2)
+        assert script.requests[0].hung_up.wait(10)
         assert threads_of_ours() == []
         assert log(loop) == before
         assert loop.ask("One.").stop == "done"

@@ -13,6 +13,7 @@ from loopkit.loop.events import Stopped, Turn, TurnEvent
 from loopkit.records import ToolResult
 from loopkit.server.client import Server
 from loopkit.server.stream import TextDelta
+from loopkit.session.session import Session
 from tests.loop.shop import again, begin, calling, ctrl_c, done, log, scripted, threads_of_ours
 from tests.server.scripted import HANG, answer, head, sse, text
 
@@ -22,6 +23,11 @@ LIMA = '{"city":"Lima"}'
 def now_in(city: str) -> str:
     """The time of day in a city."""
     return f"In {city} it is 16:20."
+
+
+def print_it(page: str) -> str:
+    """Print a page."""
+    return "Printed."
 
 
 @pytest.mark.parametrize("begun", [[], [head()], sse(text("Do"))], ids=["no byte", "no event", "in the stream"])
@@ -42,9 +48,9 @@ def test_stop_ends_a_turn_whose_server_says_nothing(begun: list[Any], tmp_path: 
         assert reached.wait(5)
         assert len(begun) < 2 or streamed.wait(5)
         loop.stop()
-        thread.join(2)
+        thread.join(10)
         assert not thread.is_alive()
-        assert script.requests[0].hung_up.wait(2)
+        assert script.requests[0].hung_up.wait(10)
         (turn,) = turns
         assert (turn.stop, turn.text, turn.requests) == ("interrupted", "Do" if len(begun) > 1 else "", ())
         assert events[-1] == Stopped("interrupted")
@@ -134,7 +140,7 @@ def test_leaving_the_events_early_stops_the_turn_and_leaves_no_thread(begun: lis
             assert next(events) == TextDelta("Do")
         events.close()
         assert threads_of_ours() == []
-        assert script.requests[0].hung_up.wait(2)
+        assert script.requests[0].hung_up.wait(10)
         assert log(loop) == before
         assert loop.ask("One.").stop == "done"
 
@@ -170,6 +176,27 @@ def test_a_watcher_that_fails_leaves_no_call_open(tmp_path: Path) -> None:
         assert statuses == ["ok", "interrupted", "interrupted"]
         with again(loop) as later:
             assert later.go_on().stop == "done"
+
+
+def test_ctrl_c_just_when_an_epoch_was_opened_leaves_no_stale_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Session.next_epoch
+
+    def interrupted(session: Session, *arguments: Any, **more: Any) -> None:
+        opened(session, *arguments, **more)
+        ctrl_c()
+
+    with scripted(done(30, 0, 6), done(60, None, 6)) as (server, script), begin(server, tmp_path, tools=[now_in]) as loop:
+        loop.ask("One.")
+        loop.tools.add(print_it)
+        loop.end_epoch()
+        monkeypatch.setattr(Session, "next_epoch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loop.ask("Two.")
+        monkeypatch.undo()
+        assert (loop.session.epoch, len(script.requests)) == (1, 1)
+        assert loop.ask("Two.").stop == "done"
+        assert b"print_it" in script.requests[1].body
+        again(loop).close()
 
 
 # cells whose event loop runs
