@@ -50,6 +50,8 @@ def test_each_name_can_be_had_and_is_documented(name: str) -> None:
     thing = getattr(lk, name)
     doc = inspect.getdoc(thing)
     assert doc
+    if inspect.isfunction(thing) or (inspect.isclass(thing) and not issubclass(thing, BaseException)):
+        assert "Examples\n" in doc or "made by" in doc, f"{name} has no example that runs"
     if inspect.isfunction(thing):
         for word in inspect.signature(thing).parameters:
             assert word in doc, f"{name} does not describe {word}"

@@ -277,7 +277,7 @@ class Server:
 
     def _card(self) -> Card:
         model = (self.model or "of unknown model").replace("\\", "/").rsplit("/", 1)[-1]
-        facts = [("engine", " ".join(filter(None, (self.engine or "unknown", self.build))))]
+        facts = [("engine", "unknown") if self.engine is None else (self.engine, self.build or "")]
         if self.context_size is not None:
             slots = "" if self.slot_count is None else f"{self.slot_count} slot{'s' if self.slot_count != 1 else ''} × "
             facts.append(("context", f"{slots}{self.context_size:,} tokens"))
@@ -374,7 +374,7 @@ def serve(
     Examples
     --------
     >>> serve("tiny")  # doctest: +ELLIPSIS
-    Server tiny (embedded): engine llama.cpp ..., context 2 slots × 4,096 tokens
+    Server tiny (embedded): llama.cpp ..., context 2 slots × 4,096 tokens
     """
     from loopkit.server.embedded import start_child
     from loopkit.server.models import resolve
