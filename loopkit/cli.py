@@ -131,6 +131,8 @@ def _verify(asked: argparse.Namespace) -> int:
     for fault in verification.faults:
         print(fault)
     print(verification)
+    if verification.faults:
+        print("loopkit salvage DIR --to NEW_ID copies what is sound of a torn session into a new one")
     return 0 if verification.ok else 1
 
 

@@ -148,7 +148,10 @@ class NothingToGoOn(ProgrammingError):
         self.session = session
 
     def __str__(self) -> str:
-        return f"session {self.session} has no turn to go on with: its last one is finished, or none was begun. Ask something"
+        return (
+            f"session {self.session} has no turn to go on with: its last one is finished, or none was begun. A question whose "
+            "first answer was interrupted or refused was not logged: ask it again"
+        )
 
 
 class WorldError(LoopkitError):
@@ -215,7 +218,7 @@ class SessionClosed(SessionError):
         self.path, self.why = path, why
 
     def __str__(self) -> str:
-        return f"{self.path} takes no more records: {self.why}. Open the session again to go on"
+        return f"{self.path} takes no more records: {self.why}. Open the session again to go on (lk.resume, or Session.open)"
 
 
 class EncodeError(SessionError):
@@ -259,6 +262,8 @@ class TornLog(SessionError):
 
     def __str__(self) -> str:
         text = f"{self.path}:{self.line}: {self.why} (byte {self.offset}). The file was not touched"
+        if self.session_dir is None:
+            text += ". A log that is not a session's cannot be salvaged: move it away to load what stands beside it"
         if self.session_dir is not None:
             text += f". To copy what is sound into a new session: loopkit salvage {shlex.quote(self.session_dir)} --to NEW_ID"
         return text
@@ -380,9 +385,9 @@ class EpochTooLarge(WorldError):
 
     def __str__(self) -> str:
         return (
-            f"a new epoch does not fit: about {self.baseline_tokens} tokens of baseline and {self.carried_tokens} of messages "
-            f"carried over and new, into {self.room} (the context less its reserve). Carry less (carry=None or a summary), "
-            "shorten the message or the tools, or serve with a larger context"
+            f"the request does not fit: about {self.baseline_tokens} tokens of baseline (system prompt, memory, tools) and "
+            f"{self.carried_tokens} of messages, into {self.room} (the context less its reserve). Shorten the message or the "
+            "tools, carry less over (carry=None or a summary), or serve with a larger context"
         )
 
 

@@ -18,6 +18,8 @@ WIDTH = 60
 GO_ON = {
     "context_full": "the next epoch opens when you ask (again), or with loop.go_on() where tool results wait for an answer",
     "request_limit": "loop.go_on() goes on",
+    "malformed_call": "the arguments of a tool call were not JSON, so nothing of that answer was logged: ask again",
+    "cut_off": "a tool call was cut off by the token limit, so nothing of that answer was logged: allow more tokens",
 }
 
 

@@ -44,6 +44,25 @@ LIMIT_REACHED = "Not run: the turn has reached a limit."
 class Limits:
     """What bounds a turn.
 
+    Parameters
+    ----------
+    max_requests : int
+        Requests in one turn.
+    repeats : int
+        Which of the same calls in a row (same tool, arguments and result) is no longer run; two more end the turn.
+    reasoning_tokens : int, optional
+        Reasoning tokens in one completion.
+    completion_tokens : int, optional
+        Tokens of one completion; the server's own limit where not given.
+    reserve : int, optional
+        Tokens of the context to keep free; 1,024 or an eighth where not given, whichever is smaller.
+    result_bytes : int
+        UTF-8 bytes of a tool's result.
+    tool_seconds : float, optional
+        Seconds that a tool may take.
+    malformed_retries : int
+        How often the same bytes are sent again after a call whose arguments are not JSON.
+
     Raises
     ------
     InvalidConfig
@@ -60,21 +79,13 @@ class Limits:
     """
 
     max_requests: int = 25
-    "Requests in one turn."
     repeats: int = 3
-    "Which of the same calls in a row is no longer run; two more end the turn."
     reasoning_tokens: int | None = None
-    "Reasoning tokens in one completion; None for no limit."
     completion_tokens: int | None = None
-    "Tokens of one completion; None for the server's own limit."
     reserve: int | None = None
-    "Tokens of the context to keep free; None for 1,024 or an eighth, whichever is smaller."
     result_bytes: int = 16384
-    "UTF-8 bytes of a tool's result."
     tool_seconds: float | None = None
-    "Seconds that a tool may take; None for no limit."
     malformed_retries: int = 1
-    "How often the same bytes are sent again after a call whose arguments are not JSON."
 
     def __post_init__(self) -> None:
         for name, least, optional in (

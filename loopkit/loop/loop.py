@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from loopkit.card import Card
 from loopkit.encoding import encode, mend_surrogates
-from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn
+from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn, SessionClosed
 from loopkit.ids import Timestamp
 from loopkit.loop.display import show
 from loopkit.loop.events import OnEvent, Turn, TurnEvent
@@ -257,12 +257,16 @@ class Loop:
                     raise LoopBusy(self.session.id)
                 self._running = me
                 self._state.stopping.clear()
+            if self.session.closed:
+                raise SessionClosed(str(self.session.dir), self.session.closed)
             return work()
         finally:
             if self._running is me:
                 self._running = None
 
     def _user(self, text: str) -> User:
+        if not isinstance(text, str):
+            raise InvalidConfig("text", f"a {type(text).__name__} is not a message", "Ask with a str")
         asked = Timestamp.now()
         whole, replaced = mend_surrogates(text)
         content, tags = neutralise_report(whole, self._state.tags)

@@ -120,7 +120,11 @@ class PythonPort:
         return denied if denied is not None else self._run(bound)
 
     def _denied(self, bound: Bound) -> Denied | None:
-        verdict = True if self.allow is None else self.allow(bound.name, bound.arguments)
+        try:
+            verdict = True if self.allow is None else self.allow(bound.name, bound.arguments)
+        except Exception as error:
+            error.add_note(f"raised by allow=, which was asked about {bound.name}; the tool was not run")
+            raise
         if verdict is True:
             return None
         if verdict is False or isinstance(verdict, str):

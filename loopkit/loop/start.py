@@ -29,7 +29,7 @@ from loopkit.loop.tools import Registry
 from loopkit.loop.turn import State
 from loopkit.neutralise import Tags
 from loopkit.records import TagsFacts
-from loopkit.request import RequestEncoder
+from loopkit.request import RequestEncoder, head
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 
@@ -117,6 +117,8 @@ def start(
     """
     limits = limits or Limits()
     check_ways(on_full, carry)
+    if not isinstance(server, Server):
+        raise InvalidConfig("server", f"a {type(server).__name__} is not a Server", "Use lk.serve(…) or lk.connect(url)")
     text, file = (None, system) if isinstance(system, Path) else (system, None)
     pinned = {**server.default_options(), **(options or {})}
     if limits.completion_tokens is not None and most_tokens(pinned) is None:
@@ -129,6 +131,7 @@ def start(
     baseline = Baseline.assemble(config, registry, memory, tags)
     for found in find_volatile(baseline.system):
         _say(f"the system prompt holds {found.kind} {found.text!a}: it will be stale; let the model ask for it with a tool")
+    head(baseline, config.options, slot)  # refuses a member that loopkit writes itself, before there is a session
     pin = _pin(server, slot)
     try:
         session = Session.create(
@@ -306,9 +309,10 @@ def _pin(server: Server, slot: int | None) -> int | None:
     if slot is not None and server.embedded and taken is None:
         raise InvalidConfig("slot", f"{slot} is held by an open session, or the server has no such slot", "Leave it out")
     if slot is None and server.embedded and taken is None:
-        _say("every slot is held by an open session: this one is not pinned, and others may take its cache")
+        said = "every slot is held by an open session: this one is not pinned, and others may take its cache (serve has slots=)"
+        _say(said, above=4)
     return slot if slot is not None else taken
 
 
-def _say(what: str) -> None:
-    warnings.warn(what, UserWarning, stacklevel=3)
+def _say(what: str, *, above: int = 3) -> None:
+    warnings.warn(what, UserWarning, stacklevel=above)

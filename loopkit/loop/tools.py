@@ -16,7 +16,7 @@ from loopkit.card import Card
 from loopkit.errors import InvalidConfig
 from loopkit.ids import Timestamp
 from loopkit.loop.foreign import neutralised
-from loopkit.loop.schemas import AnyTool, Misfit, Tool, make_tool
+from loopkit.loop.schemas import AnyTool, JsonTool, Misfit, Tool, make_tool
 from loopkit.messages import FunctionSchema, ToolSchema
 from loopkit.neutralise import DEFAULT, Tags
 
@@ -82,6 +82,8 @@ class Registry:
         self._held: dict[str, _Held] = {}
         own = (make_tool(self._find_tool, "find_tool"), make_tool(self._call_tool, "call_tool"), make_tool(_clock, "clock"))
         self._own = {tool.schema.function.name: tool for tool in own}
+        if callable(tools) or isinstance(tools, JsonTool):
+            raise InvalidConfig("tools", "a single tool is not a list of tools", "Write tools=[…]")
         for tool in tools:
             self.add(tool)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from loopkit.errors import InvalidConfig
 from loopkit.logs.frames import finding
 from loopkit.logs.load import Logs
 from loopkit.plot.groups import Group, Stack, groups_of, labels_of, runs_of, same_work
@@ -78,6 +79,8 @@ def prefix_reuse(
     >>> prefix_reuse(usage, Figure().subplots()).get_title()
     'read 1,000 of 1,900 prompt tokens; lost 0'
     """
+    if not isinstance(logs, Logs | pd.DataFrame):
+        raise InvalidConfig("logs", f"a {type(logs).__name__} cannot be drawn", "Give lk.load(…), or a frame like its usage")
     if isinstance(logs, Logs):
         usage, cache_loss, sessions = logs.usage, logs.cache_loss, logs.sessions
     else:

@@ -97,7 +97,7 @@ def _set(params: Any, name: str, value: Any) -> None:
     known = [each for each in dir(params) if not each.startswith(("_", *_CLOSED)) and isinstance(getattr(params, each), plain)]
     known = [each for each in known if each not in _OWN] + ["n_threads"]
     if name not in known:
-        near = difflib.get_close_matches(name, known, 3, 0.5)
+        near = difflib.get_close_matches(name, [*known, "slots", "context", "template", "slot_dir"], 3, 0.5)
         raise _InvalidError("llama.cpp has no such parameter" + (f"; the nearest: {', '.join(near)}" if near else ""))
     try:
         setattr(params, name, _convert(getattr(params, name), value))
@@ -111,6 +111,7 @@ def _serve(config: dict[str, Any]) -> Any:
 
     params = xllamacpp.CommonParams()
     params.model.path = config["model"]
+    params.model_alias = {config["name"]}  # what clients are told, and what is logged: no path of this machine
     params.chat_template = config["template"]
     params.hostnames = ["127.0.0.1"]
     params.port = 0

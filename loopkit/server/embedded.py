@@ -172,6 +172,7 @@ def start_child(
             {
                 "parent": os.getpid(),
                 "model": str(model.path),
+                "name": model.name,
                 "template": template if template is not None else model.template or "",
                 "key": key,
                 "slots": slots,

@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,7 +59,9 @@ def serve_until_stopped(model: str, *, slots: int, context: int) -> int:
 
 @contextlib.contextmanager
 def _key_file(pid: int, key: str) -> Iterator[Path]:
-    folder = Path(platformdirs.user_runtime_dir("loopkit"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # without XDG_RUNTIME_DIR it says that it takes a temporary directory: fine
+        folder = Path(platformdirs.user_runtime_dir("loopkit"))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"serve-{pid}.key"
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import platformdirs
 
 from loopkit.encoding import decode
-from loopkit.errors import ModelUnavailable, describe
+from loopkit.errors import InvalidConfig, ModelUnavailable, describe
 from loopkit.neutralise import Tags
 from loopkit.server import families, template, tiny
 from loopkit.server.vocabulary import beyond_default, looks_like_tag, words_cut
@@ -83,6 +83,8 @@ def resolve(model: str | os.PathLike[str]) -> ModelFile:
         ...
     loopkit.errors.ModelUnavailable: model nowhere.gguf: no such file. Pass a GGUF file, or a name: smollm2, tiny, ...
     """
+    if not isinstance(model, (str, os.PathLike)):
+        raise InvalidConfig("model", f"{model!r} is neither a name nor a path")
     if model in tiny.KINDS:
         return ModelFile(str(model), _written(str(model)))
     if model == "smollm2":

@@ -56,6 +56,8 @@ def probe(wire: Wire, model: str | None, timeout: float) -> Found:
         raise InvalidConfig("model", f"the server has {len(names)} models: {some}", "Pass one as model=")
     entry = next((each for each in entries if model in (None, each.get("id"))), {})
     engine = next((found for each in entries if (found := _ENGINES.get(str(each.get("owned_by"))))), None)
+    if model is not None and names and model not in names:
+        raise InvalidConfig("model", f"the server has no {model!a}; it has {', '.join(names[:5])}", "Pass one of its own")
     model = model or next(iter(names), None)
     size = _number(entry.get("max_model_len"))
     props = _ask(wire, f"{wire.url}/props", timeout) if engine in (None, "llama.cpp") else {}

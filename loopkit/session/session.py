@@ -174,6 +174,11 @@ class Session:
         return self._writer.state.tail.order.ended
 
     @property
+    def closed(self) -> str:
+        """Why it takes no more records; empty while it does."""
+        return self._writer.closed
+
+    @property
     def unfinished_roll(self) -> Path | None:
         """The baseline of a next epoch that was never begun, or None; :meth:`next_epoch` replaces it."""
         path = baseline_path(self.dir, self.epoch + 1)
@@ -334,7 +339,7 @@ class Session:
         if self.ended:
             facts.append(("state", "ended"))
         if self._writer.closed:
-            facts.append(("takes no more records", self._writer.closed))
+            facts.append(("takes no more records:", self._writer.closed))
         return Card(f"Session {self.id}", facts)
 
     def __repr__(self) -> str:

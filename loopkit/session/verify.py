@@ -14,9 +14,9 @@ from loopkit.baseline import Baseline
 from loopkit.card import Card
 from loopkit.errors import BaselineError, InvalidId, LoopkitError, SessionIOError, SessionNotFound, TornLog
 from loopkit.ids import SessionId
-from loopkit.records import LogRecord, SessionStart
+from loopkit.records import LogRecord, SessionStart, decode_replay
 from loopkit.request import replayed
-from loopkit.session.journal import Fault, checked_blocks
+from loopkit.session.journal import Fault, body_of, checked_blocks
 from loopkit.session.order import Order
 from loopkit.session.scan import read_log
 from loopkit.session.session import Session
@@ -59,7 +59,7 @@ def verify(what: Path | str | Session | Iterable[Path | str | Session]) -> Verif
     Parameters
     ----------
     what : Path, str, Session, or several
-        A home, a session's directory, an open session, or a list of them.
+        A home (of its replays the lines are checked as well), a session's directory, an open session, or a list of them.
 
     Returns
     -------
@@ -85,6 +85,9 @@ the session
     directories = [directory for one in whats for directory in _directories(one)]
     faults: list[Fault] = []
     counts = [_verify_session(directory, faults) for directory in directories]
+    for home in (Path(one) for one in whats if not isinstance(one, Session)):
+        for replay in sorted((home / "replays").glob("*.jsonl")):
+            _verify_replay(replay, faults)
     return Verification(len(directories), sum(count[0] for count in counts), sum(count[1] for count in counts), tuple(faults))
 
 
@@ -97,6 +100,19 @@ def _directories(what: Path | str | Session) -> list[Path]:
     if path.is_dir() and (log_path(path, 0).exists() or path.absolute().parent.name == "sessions"):
         return [path.absolute()]
     raise SessionNotFound(str(path))
+
+
+def _verify_replay(path: Path, faults: list[Fault]) -> None:
+    """Check the lines of a replay log, which has no requests that could be rebuilt."""
+    try:
+        for block in checked_blocks(path, faults=faults):
+            for index, line in enumerate(block.lines):
+                try:
+                    decode_replay(body_of(line) + b"}")
+                except ValueError as error:
+                    faults.append(Fault(str(path), block.line + index, block.offset_of(index), str(error)))
+    except SessionIOError as error:
+        faults.append(Fault(str(path), None, None, f"cannot {error.doing}: {error.why}"))
 
 
 def _verify_session(directory: Path, faults: list[Fault]) -> tuple[int, int]:
