@@ -10,24 +10,29 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 
-from loopkit.cache.causes import diagnose
 from loopkit.cache.expect import expect
+from loopkit.cache.seen import Seen
 from loopkit.cache.variants import VARIANTS, Variant
 from loopkit.encoding import crc32, decode, encode
 from loopkit.errors import InvalidConfig, LogError, ServerRefused, SessionIOError, describe
 from loopkit.ids import SessionId, Timestamp
 from loopkit.logs.load import Logs, load
-from loopkit.records import ReplayRecord, Usage, encode_record
+from loopkit.loop.losses import Watch, reusable_without_a_loss
+from loopkit.records import ReplayRecord, encode_record
 from loopkit.request import Request, replayed
 from loopkit.server.client import Server
+from loopkit.server.stream import Completion
 from loopkit.session.session import Session
 
 __all__ = ["run"]
+
+JUDGED = ("reusable_tokens", "cause", "certainty", "mendable_by", "where", "evidence")
 
 
 def run(
@@ -71,16 +76,23 @@ def run(
         variant = VARIANTS[variant]
     path = Path(home or session.home) / "replays" / f"{SessionId.new()}.jsonl"
     _empty(server, session.start.slot)
-    previous: Usage | None = None
+    watch = Watch(server)
+    previous: Seen | None = None
+    written: Completion | None = None
     crc = 0
     with _open(path) as log:
-        for number, request in enumerate(_checked(session), 1):
+        for number, (epoch, request) in enumerate(_checked(session), 1):
             sent = request if variant is None else _changed(request, variant)
+            if previous is not None and previous.epoch != epoch:
+                previous = written = None
+            if previous is not None and written is not None and not _gives_back(sent.body, written):
+                # other words than the session's were written: what can be used again is the prompt
+                previous = replace(previous, usage=structs.replace(previous.usage, completion_tokens=None))
+            watch.sending()
             completion = server.complete(sent)
-            expected = expect(previous, completion.usage, server.engine)
+            expected = expect(None if previous is None else previous.usage, completion.usage, server.engine, epoch=epoch)
             lost = expected.lost_tokens if completion.usage.cached_tokens is not None else None
-            loss = diagnose(previous, completion.usage)._asdict() if lost and previous is not None else {}
-            previous = completion.usage
+            reusable = reusable_without_a_loss(expected, completion.usage.cached_tokens)
             record = ReplayRecord(
                 time=Timestamp.now(),
                 session=session.id,
@@ -91,15 +103,20 @@ def run(
                 usage=completion.usage,
                 expected_tokens=expected.expected_tokens,
                 expected_exact=expected.expected_exact,
-                reusable_tokens=None,
+                reusable_tokens=reusable,
                 shortfall=expected.shortfall or UNSET,
                 lost_tokens=lost,
-                **loss,
                 finish_reason=completion.finish_reason,
                 elapsed_ms=completion.elapsed_ms,
                 model=server.model,
                 engine=server.engine,
             )
+            now = watch.seen(record, sent.body, session.id, epoch, request.slot)
+            if lost and previous is not None:
+                found = watch.judged(previous, now, expected)
+                record = structs.replace(record, **{name: getattr(found, name) for name in JUDGED})
+            watch.answered()
+            previous, written = now, completion
             body = encode_record(record)[:-1]
             crc = crc32(body, crc)
             log.write(body + b',"crc":"%08x"}\n' % crc)
@@ -107,6 +124,15 @@ def run(
             if on_request is not None:
                 on_request(record)
     return load(path)
+
+
+def _gives_back(body: bytes, written: Completion) -> bool:
+    """Whether a body has, as its last answer, what was written just now."""
+    messages = decode(decode(body, dict[str, Raw])["messages"], list[dict[str, Any]])
+    said: dict[str, Any] = next((message for message in reversed(messages) if message.get("role") == "assistant"), {})
+    calls = [call.get("function", {}).get("arguments") for call in said.get("tool_calls") or ()]
+    ours = [call.function.arguments for call in written.assistant(Timestamp.now()).calls()]
+    return (said.get("content") or "") == written.text and calls == ours
 
 
 def _empty(server: Server, slot: int | None) -> None:
@@ -120,13 +146,14 @@ def _empty(server: Server, slot: int | None) -> None:
         warnings.warn(said, UserWarning, stacklevel=3)
 
 
-def _checked(session: Session) -> Iterator[Request]:
+def _checked(session: Session) -> Iterator[tuple[int, Request]]:
     for epoch in session.epochs:
         for _, record, request in replayed(epoch.start, epoch.baseline, epoch.records):
             if request.sha256 != record.request_sha256:
                 why = f"request {record.request} of epoch {epoch.start.epoch}, rebuilt from the log, is not the one that was sent"
                 raise LogError(str(session.dir), why, "loopkit verify names the first that differs")
-            yield request
+            request.slot = epoch.start.slot
+            yield epoch.start.epoch, request
 
 
 def _changed(request: Request, variant: Variant) -> Request:

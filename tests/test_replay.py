@@ -51,7 +51,9 @@ def test_a_clock_in_the_system_prompt_loses_everything_behind_it(loop: Loop, tin
         assert head <= cached < head + 30
         assert lost == expected - cached
     assert logs.cache_loss["request"].tolist() == [2, 3, 4, 5]
-    assert set(logs.cache_loss["cause"]) == {"unexplained"}
+    assert set(logs.cache_loss["cause"]) == {"system_changed"}
+    assert set(logs.cache_loss["where"]) == {"messages[0].content"}
+    assert logs.cache_loss["reusable_tokens"].tolist() == [record.usage.cached_tokens for record in seen[1:]]
     assert [record.request for record in seen] == [1, 2, 3, 4, 5]
     assert len(set(usage["request_sha256"]) & {request.sha256 for request in loop.session.requests()}) == 0
 

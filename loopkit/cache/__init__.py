@@ -3,9 +3,27 @@
 A function and the module that it is in have different names, so that each can be reached.
 """
 
+from loopkit.cache.findings import Findings, diagnose
 from loopkit.cache.parting import Divergence, divergence
 from loopkit.cache.prefixes import Reuse, Shared, reuse
 from loopkit.cache.prompts import Prompt
+from loopkit.cache.rendered import reusable_tokens
+from loopkit.cache.seen import Counters, Seen, seen_in
 from loopkit.cache.volatile import Volatile, find_volatile
 
-__all__ = ["Divergence", "Prompt", "Reuse", "Shared", "Volatile", "divergence", "find_volatile", "reuse"]
+__all__ = [
+    "Counters",
+    "Divergence",
+    "Findings",
+    "Prompt",
+    "Reuse",
+    "Seen",
+    "Shared",
+    "Volatile",
+    "diagnose",
+    "divergence",
+    "find_volatile",
+    "reusable_tokens",
+    "reuse",
+    "seen_in",
+]

@@ -7,11 +7,13 @@ causes; log lines and timings play no part here.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from loopkit.records import Usage
 
-__all__ = ["EngineRule", "Expectation", "expect", "rule_of"]
+__all__ = ["EngineRule", "Expectation", "estimated_block", "expect", "rule_of"]
 
 
 class EngineRule(NamedTuple):
@@ -21,9 +23,15 @@ class EngineRule(NamedTuple):
     "Tokens are kept in whole blocks of this many."
     exact: bool
     "The count after a kept contract is known exactly; else the previous prompt is a lower bound."
+    minimum: int = 0
+    "A prefix of fewer tokens is never kept."
 
 
-RULES = {"llama.cpp": EngineRule(block=1, exact=True), "vllm": EngineRule(block=16, exact=True)}
+RULES = {
+    "llama.cpp": EngineRule(block=1, exact=True),
+    "vllm": EngineRule(block=16, exact=True),
+    "openai": EngineRule(block=128, exact=False, minimum=1024),
+}
 UNKNOWN = EngineRule(block=128, exact=False)
 
 
@@ -39,12 +47,25 @@ class Expectation(NamedTuple):
     "Why fewer tokens are cached than could be, where that is nobody's fault."
 
 
-def rule_of(engine: str | None) -> EngineRule:
-    """The rule of an engine; for an unknown one the widest block in use, and bounds only."""
-    return RULES.get(engine or "", UNKNOWN)
+def rule_of(engine: str | None, block: int | None = None) -> EngineRule:
+    """The rule of an engine; for an unknown one the widest block in use. With another block than its own: bounds only."""
+    rule = RULES.get(engine or "", UNKNOWN)
+    return rule if block is None else rule._replace(block=block, exact=False)
 
 
-def expect(previous: Usage | None, now: Usage, engine: str | None, *, epoch: int = 0) -> Expectation:
+def estimated_block(cached: Iterable[int | None]) -> int | None:
+    """The block that cached counts are whole multiples of; None where fewer than three different ones are known.
+
+    Examples
+    --------
+    >>> estimated_block([0, 1648, 6592, None, 4944]), estimated_block([6592, 6592])
+    (1648, None)
+    """
+    known = {count for count in cached if count}
+    return math.gcd(*known) if len(known) >= 3 else None
+
+
+def expect(previous: Usage | None, now: Usage, engine: str | None, *, epoch: int = 0, block: int | None = None) -> Expectation:
     """Compare what was cached with what a kept contract gives.
 
     Parameters
@@ -57,6 +78,8 @@ def expect(previous: Usage | None, now: Usage, engine: str | None, *, epoch: int
         ``"llama.cpp"``, ``"vllm"``, … or None where not known.
     epoch : int
         The epoch's number; names the reason of a first request.
+    block : int, optional
+        Tokens that the engine keeps together, where that is given or estimated.
 
     Returns
     -------
@@ -76,13 +99,15 @@ def expect(previous: Usage | None, now: Usage, engine: str | None, *, epoch: int
     """
     if previous is None:
         return Expectation(0, expected_exact=True, lost_tokens=0, shortfall="epoch_started" if epoch else "first_request")
-    rule = rule_of(engine)
+    rule = rule_of(engine, block)
     if previous.prompt_tokens is None or now.prompt_tokens is None:
         return Expectation(None, expected_exact=False, lost_tokens=0, shortfall=None)
     exact = rule.exact and previous.completion_tokens is not None
     kept = previous.prompt_tokens + max(0, (previous.completion_tokens or 0) - 1) if exact else previous.prompt_tokens
     at_most = max(0, now.prompt_tokens - 1)
     expected = min(kept, at_most) // rule.block * rule.block
+    if expected < rule.minimum:
+        return Expectation(0, expected_exact=exact, lost_tokens=0, shortfall="below_minimum" if now.cached_tokens == 0 else None)
     if now.cached_tokens is None:
         return Expectation(expected, expected_exact=exact, lost_tokens=0, shortfall=None)
     missing = max(0, expected - now.cached_tokens)

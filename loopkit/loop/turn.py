@@ -13,9 +13,8 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
-from loopkit.cache.causes import diagnose
 from loopkit.cache.expect import expect
 from loopkit.encoding import mend_surrogates
 from loopkit.errors import ContextExceeded, PendingCalls, ServerError, SessionError
@@ -23,6 +22,7 @@ from loopkit.ids import Timestamp
 from loopkit.loop.epochs import Carry, carry_over, epoch_end, fits, last_usage_record, must_fit
 from loopkit.loop.events import OnEvent, RequestSent, Stopped, ToolCalled, Turn
 from loopkit.loop.limits import INTERRUPTED, LIMIT_REACHED, REPEATED, Limits, Repeats, is_json, most_tokens
+from loopkit.loop.losses import Watch, reusable_without_a_loss
 from loopkit.loop.park import not_found
 from loopkit.loop.port import Denied, Outcome, ToolPort
 from loopkit.loop.results import cap
@@ -66,6 +66,7 @@ class State:
 
     def __post_init__(self) -> None:
         self._encoded = self.session.start
+        self.watch = Watch(self.server)
 
     def catch_up(self) -> None:
         """Have the encoder be the current epoch's; an interrupt may have come just when that one was opened."""
@@ -194,6 +195,7 @@ class TurnRun:
         for _ in range(1 + state.limits.malformed_retries):
             self._text, self._reasoning, self._reasoned = [], [], 0
             self._tell(RequestSent(number, request.size, request.size - (0 if last is None else last.request_bytes)))
+            state.watch.sending()
             try:
                 completion = state.server.complete(request, self._on_delta, first_call=first_call, hang_up=state.stopping)
             except _ReasoningLimit:
@@ -248,6 +250,7 @@ class TurnRun:
         session, now = self._state.session, Timestamp.now()
         before = None if last is None else last.usage
         expected = expect(before, completion.usage, session.start.server.engine, epoch=session.epoch)
+        reusable = reusable_without_a_loss(expected, completion.usage.cached_tokens)
         usage = UsageRecord(
             time=now,
             request=number,
@@ -256,6 +259,7 @@ class TurnRun:
             usage=completion.usage,
             expected_tokens=expected.expected_tokens,
             expected_exact=expected.expected_exact,
+            reusable_tokens=UNSET if reusable is None else reusable,
             shortfall=expected.shortfall or UNSET,
             reported=completion.reported,
             finish_reason=completion.finish_reason,
@@ -264,20 +268,11 @@ class TurnRun:
             elapsed_ms=completion.elapsed_ms,
         )
         group: list[LogRecord] = [*([] if newest is None else [newest]), completion.assistant(now), usage]
-        if expected.lost_tokens and before is not None:
-            group.append(
-                CacheLoss(
-                    time=now,
-                    request=number,
-                    expected_tokens=expected.expected_tokens or 0,
-                    expected_exact=expected.expected_exact,
-                    reusable_tokens=None,
-                    cached_tokens=completion.usage.cached_tokens or 0,
-                    lost_tokens=expected.lost_tokens,
-                    **diagnose(before, completion.usage)._asdict(),
-                )
-            )
+        if expected.lost_tokens and last is not None:
+            loss = self._state.watch.lost(session, request, usage, last, expected, self._state.restored)
+            group[-1:] = [structs.replace(usage, reusable_tokens=loss.reusable_tokens), loss]
         self._log(group, request)
+        self._state.watch.answered()
         self._state.look_at_restored(completion.usage)
 
     def _log(self, records: list[LogRecord], request: Request | None = None) -> None:

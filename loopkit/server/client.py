@@ -55,21 +55,20 @@ class Server:
         Whether it runs in a child process of this one.
     unified : bool or None
         Whether its slots share one KV buffer; None where that is not known.
+    host_cache_mib : int or None
+        Memory for conversations that have lost their slot; None where that is not known.
     wire : Wire
         For the rooms that ask the server more, such as `loopkit.server.llama`.
     """
 
     def __init__(self, wire: Wire, found: Found, child: Child | None = None) -> None:
-        self.wire = wire
-        self._child = child
-        self.url = wire.url
-        self.engine, self.build, self.model = found.engine, found.build, found.model
-        self.context_size, self.slot_count = found.context_size, found.slot_count
+        self.wire, self.url, self._child = wire, wire.url, child
+        self.engine, self.build, self.model, self.context_size, self.slot_count = found
         self.embedded = child is not None
+        self.host_cache_mib: int | None = None
         self.unified: bool | None = False if child is not None else None
         self._free = list(range(found.slot_count or 0)) if child is not None else []  # the least recently used first
-        self._lock = threading.Lock()
-        self._prompt_tokens = self._cached_tokens = 0
+        self._lock, self._prompt_tokens, self._cached_tokens = threading.Lock(), 0, 0
         self._tags: Tags | None = None
 
     def complete(
@@ -395,6 +394,7 @@ def serve(
         child.close()
         raise
     server = Server(wire, Found("llama.cpp", child.build, file.name, size, slots), child)
+    server.host_cache_mib = cache_ram_mib
     if parameters.get("kv_unified"):  # idle slots are cleared then: a pinned session would lose its cache at every turn
         server.unified, server._free = True, []
     return server

@@ -29,8 +29,8 @@ class SlotState(NamedTuple):
     "How many it holds of its last conversation; None where there was none."
 
 
-def _call(wire: Wire, path: str, body: bytes | None = None) -> Any:
-    data = wire.ask(wire.url + path, body)
+def _call(wire: Wire, path: str, body: bytes | None = None, timeout: float | None = None) -> Any:
+    data = wire.ask(wire.url + path, body, timeout=timeout)
     try:
         return decode(data)
     except ValueError as error:
@@ -43,7 +43,7 @@ def props(wire: Wire) -> dict[str, Any]:
     return found
 
 
-def slots(wire: Wire) -> list[SlotState]:
+def slots(wire: Wire, timeout: float | None = None) -> list[SlotState]:
     """What each slot holds."""
     return [
         SlotState(
@@ -52,13 +52,14 @@ def slots(wire: Wire) -> list[SlotState]:
             context_size=slot.get("n_ctx"),
             tokens=slot.get("n_prompt_tokens"),
         )
-        for slot in _call(wire, "/slots")
+        for slot in _call(wire, "/slots", timeout=timeout)
     ]
 
 
-def metrics(wire: Wire) -> dict[str, float]:
+def metrics(wire: Wire, timeout: float | None = None) -> dict[str, float]:
     """The server's counters and gauges by name, llama.cpp's without their prefix; they begin at 0 when it starts."""
-    return {name: float(value) for name, value in _METRIC.findall(wire.ask(f"{wire.url}/metrics").decode("utf-8", "replace"))}
+    text = wire.ask(f"{wire.url}/metrics", timeout=timeout).decode("utf-8", "replace")
+    return {name: float(value) for name, value in _METRIC.findall(text)}
 
 
 def save_slot(wire: Wire, slot: int, filename: str) -> int:

@@ -31,7 +31,7 @@ TEXT = "What the page says about the matter, in a few plain words. " * 7  # abou
 class Answering:
     """Answers at once: what is measured is the loop's own work."""
 
-    embedded, model, context_size = False, "m", None
+    embedded, engine, model, context_size = False, None, "m", None
 
     def complete(self, request: object, on_delta: object = None, *, first_call: int = 1, hang_up: object = None) -> Completion:
         return Completion(

@@ -1,0 +1,203 @@
+"""What a server did to tokens that it had: the rules of llama.cpp's slots and host cache, against what was counted.
+
+The thresholds are llama-server's own (server-context.cpp, server-task.cpp of October 2026): a slot that keeps half of its tokens
+for the new prompt is taken without a look at the host cache, an entry there that keeps less than a quarter is not loaded, and a
+pinned slot that is empty never looks. What rests on counters is confirmed; what merely fits is suspected. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from loopkit.cache.diagnosis import Diagnosis
+from loopkit.cache.seen import Counters, Seen
+from loopkit.server.tokens import common_prefix
+
+__all__ = ["at_llama", "unexplained"]
+
+KEPT_BY_SLOT = 0.5
+"The share of a slot's tokens that a prompt has to begin with for the slot to be used as it is."
+KEPT_BY_ENTRY = 0.25
+"The share of an entry of the host cache that it has to begin with to be loaded."
+BEFORE_END = 4
+"A checkpoint is taken so many tokens before a prompt's end, and one a batch before."
+
+Certainty = Literal["confirmed", "suspected"]
+
+
+def at_llama(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int) -> Diagnosis | None:
+    """Judge tokens that llama-server had; other engines of one's own are judged by what is common to all."""
+    before, after = now.before, previous.after
+    slot = previous.held_in
+    evidence: dict[str, Any] = {"slot": slot}
+    return (
+        _restarted(previous, now, after, before, evidence)
+        or _cut(previous, now, after, slot, evidence)
+        or _generation(previous, now, evidence)
+        or _others(previous, now, between, reusable, evidence)
+        or _checkpoint(previous, now, after, before, slot, evidence)
+    )
+
+
+def unexplained(previous: Seen, now: Seen, between: Sequence[Seen], *, tokens: bool) -> Diagnosis:
+    """Say what it was not, and what was not known."""
+    counted = now.before is not None and previous.after is not None
+    ruled_out = [
+        *(["client"] if previous.body is not None and now.body is not None else []),
+        *(["template"] if tokens else []),
+        *(["server_restarted", "context_shifted"] if counted else []),
+        *(["slot_taken"] if counted and not between else []),
+    ]
+    evidence: dict[str, Any] = {"ruled_out": ruled_out}
+    if not counted:
+        evidence["not_known"] = ["slots and counters before and after"]
+    # a template that rewrites leaves its own head cached; where nothing is, it was not the template
+    extends = "client" in ruled_out and (tokens or now.usage.cached_tokens == 0)
+    if extends:
+        evidence["possible"] = [
+            "other traffic on the server",
+            "a model with a sliding window or a recurrent state (swa_full, ctx_checkpoints may help, and may not)",
+        ]
+    return Diagnosis("unexplained", "unexplained", "server" if extends else None, None, evidence)
+
+
+def _made(cause: str, certainty: Certainty, where: str | None, evidence: dict[str, Any], **more: Any) -> Diagnosis:
+    return Diagnosis(cause, certainty, "server", where, {**evidence, **more})
+
+
+def _restarted(
+    previous: Seen, now: Seen, after: Counters | None, before: Counters | None, evidence: dict[str, Any]
+) -> Diagnosis | None:
+    builds = (previous.build, now.build)
+    models = (previous.model, now.model)
+    if now.restored:
+        return _put_back(now, evidence)  # whatever happened to the server, its tokens were put back
+    if None not in builds and builds[0] != builds[1]:
+        return _made("server_changed", "confirmed", "build", evidence, was=builds[0], now_is=builds[1])
+    if None not in models and models[0] != models[1]:
+        return _made("server_changed", "confirmed", "model", evidence, was=models[0], now_is=models[1])
+    anew = before is not None and before.tokens == 0  # it has not read the prompt before, so another process did
+    if anew or (after is not None and before is not None and before.went_back(after)):
+        return _made("server_restarted", "confirmed", "counters", evidence)
+    return None
+
+
+def _cut(previous: Seen, now: Seen, after: Counters | None, slot: int | None, evidence: dict[str, Any]) -> Diagnosis | None:
+    """The server dropped tokens by itself: in the middle of the answer before, or of this prompt."""
+    if now.tokens is not None and now.usage.prompt_tokens is not None and now.usage.prompt_tokens < len(now.tokens):
+        return _made("server_truncated", "confirmed", "prompt", evidence, rendered_tokens=len(now.tokens))
+    held = None if after is None else after.holds(slot)
+    if held is not None and previous.kept is not None and 0 < held < previous.kept:
+        return _made("context_shifted", "confirmed", f"slot {slot}", evidence, held_tokens=held, written_tokens=previous.kept)
+    shorter = (now.usage.prompt_tokens or 0) < (previous.usage.prompt_tokens or 0)
+    if (
+        shorter
+        and now.tokens is None
+        and previous.body is not None
+        and now.body is not None
+        and len(now.body) > len(previous.body)
+    ):
+        return _made("server_truncated", "suspected", "prompt", evidence)
+    return None
+
+
+def _put_back(now: Seen, evidence: dict[str, Any]) -> Diagnosis:
+    return _made("restored_without_checkpoints", "confirmed", "restore", evidence, restored_tokens=now.restored)
+
+
+def _generation(previous: Seen, now: Seen, evidence: dict[str, Any]) -> Diagnosis | None:
+    """An engine that keeps the prompts it has read and not what it wrote."""
+    prompt, cached = previous.usage.prompt_tokens, now.usage.cached_tokens
+    if now.engine == "llama.cpp" or prompt is None or not cached or not prompt - 16 <= cached <= prompt:
+        return None
+    return _made("generation_not_cached", "suspected", "completion", evidence)
+
+
+def _others(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int, evidence: dict[str, Any]) -> Diagnosis | None:
+    """Others that were answered in between: the slot they took, and what the host cache made of it."""
+    slot, before, after = previous.held_in, now.before, previous.after
+    takers = [seen for seen in between if slot is None or seen.held_in in (None, slot)]
+    held = None if before is None else before.holds(slot)
+    known = before is not None and after is not None and held is not None and previous.kept is not None
+    traffic = _traffic(after, before)
+    evidence = {**evidence, "others_tokens": traffic, "others": [_name(seen) for seen in takers]}
+    if known and held == 0:
+        if now.slot is None:
+            return _made("evicted", "suspected", f"slot {slot}", evidence)
+        sure: Certainty = "confirmed" if traffic or between else "suspected"
+        return _made("pinned_empty_slot", sure, f"slot {slot}", {**evidence, "others": [_name(seen) for seen in between]})
+    changed = known and held != previous.kept
+    if not changed and (known or not takers):
+        return None
+    where = _name(takers[-1]) if takers else f"slot {slot}"
+    sure = "confirmed" if changed or any(seen.held_in == slot is not None for seen in takers) else "suspected"
+    host = None if before is None else before.host_cache_mib
+    rules = _thresholds(previous, now, takers, reusable)
+    evidence = {**evidence, "host_cache_mib": host, "thresholds": rules}
+    if host != 0 and rules:
+        if rules.get("shared_with_taker", 0) < (now.usage.cached_tokens or 0) and (found := _at_checkpoint(previous, now)):
+            return _made("no_checkpoint", sure, "memory", evidence, **found)  # the host cache gave it back, the memory could not
+        if rules["rule"]:
+            return _made("host_cache_rule", sure if host else "suspected", where, evidence)
+        if host:
+            return _made("evicted", sure, "host cache", evidence)
+    return _made("slot_taken", sure, where, evidence)
+
+
+def _traffic(after: Counters | None, before: Counters | None) -> int | None:
+    if after is None or before is None or after.tokens is None or before.tokens is None:
+        return None
+    return before.tokens - after.tokens
+
+
+def _name(seen: Seen) -> str:
+    return f"session {seen.session}, request {seen.request}" if seen.session is not None else "another request"
+
+
+def _thresholds(previous: Seen, now: Seen, takers: Sequence[Seen], reusable: int) -> dict[str, Any]:
+    """The host cache's rules, with the shares they look at; empty where no taker's tokens are known."""
+    seen = [each for each in takers if each.tokens is not None and each.kept]
+    if not seen or previous.tokens is None or now.tokens is None or not previous.kept:
+        return {}
+    first, last = seen[0], seen[-1]
+    assert first.tokens is not None
+    assert last.tokens is not None
+    taken = common_prefix(previous.tokens, first.tokens)
+    shared = common_prefix(last.tokens, now.tokens)
+    saving = taken / previous.kept
+    loading = shared / (last.kept or 1)
+    entry = reusable / previous.kept
+    rule = None
+    if saving >= KEPT_BY_SLOT:
+        rule = "not saved: the other prompt began with half of the slot or more, so it was cut there"
+    elif loading >= KEPT_BY_SLOT:
+        rule = "not looked up: the prompt began with half of what the other left in the slot or more"
+    elif entry < KEPT_BY_ENTRY:
+        rule = "not loaded: less than a quarter of the entry is of use"
+    return {
+        "rule": rule,
+        "kept_when_taken": round(saving, 4),
+        "kept_when_back": round(loading, 4),
+        "kept_of_entry": round(entry, 4),
+        "shared_with_taker": shared,
+    }
+
+
+def _at_checkpoint(previous: Seen, now: Seen) -> dict[str, Any]:
+    """The checkpoint that a count equals, where it does."""
+    prompt, cached = previous.usage.prompt_tokens, now.usage.cached_tokens
+    if prompt is None or cached is None:
+        return {}
+    behind = prompt - BEFORE_END - cached
+    return {"checkpoint": prompt - BEFORE_END, "cached_tokens": cached} if behind in (0, 1, 512, 513) else {}
+
+
+def _checkpoint(
+    previous: Seen, now: Seen, after: Counters | None, before: Counters | None, slot: int | None, evidence: dict[str, Any]
+) -> Diagnosis | None:
+    """The slot held the tokens until the request came, and still they were read: its memory cannot be cut back so far."""
+    held = None if before is None else before.holds(slot)
+    if now.engine != "llama.cpp" or held is None or held != previous.kept or _traffic(after, before):
+        return None
+    return _made("no_checkpoint", "confirmed", "memory", evidence, held_tokens=held, **_at_checkpoint(previous, now))

@@ -1,0 +1,84 @@
+"""What a provider did to tokens that it had, as far as its documents and its own verdicts say; more is never confirmed.
+
+Times that a provider keeps a prefix and its look-back are those of its documentation (2026-11); they change. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec import Raw
+
+from loopkit.cache.diagnosis import Diagnosis
+from loopkit.cache.seen import Seen
+from loopkit.encoding import decode
+
+__all__ = ["HOSTED", "at_provider", "with_verdict"]
+
+HOSTED: Final = {"openai": 3600.0, "anthropic": 300.0, "deepseek": None, "gemini": None}
+"Seconds for which a provider says that it keeps an idle prefix at the most; None where it does not say."
+LOOKBACK: Final = 20
+"Content blocks that Anthropic looks back from a break point."
+
+VERDICTS: Final = {
+    "model_changed": ("model_changed", "client"),
+    "system_changed": ("system_changed", "client"),
+    "tools_changed": ("tools_changed", "client"),
+    "messages_changed": ("history_changed", "client"),
+    "input_changed": ("history_changed", "client"),
+    "context_compacted": ("history_changed", "client"),
+    "prompt_cache_key_changed": ("options_changed", "client"),
+    "text_format_changed": ("options_changed", "client"),
+    "reasoning_effort_changed": ("options_changed", "client"),
+    "verbosity_changed": ("options_changed", "client"),
+    "service_tier_changed": ("options_changed", "client"),
+    "previous_message_not_found": ("expired", "provider"),
+}
+"What Anthropic's and OpenAI's cache diagnostics say, in the words used here."
+
+
+def with_verdict(verdict: str | None, ours: Diagnosis) -> Diagnosis:
+    """Let the provider's own verdict win, and keep ours beside it."""
+    if verdict not in VERDICTS:
+        return ours
+    cause, mendable = VERDICTS[verdict]
+    evidence = {**ours.evidence, "provider_verdict": verdict}
+    if cause == ours.cause:
+        return ours._replace(certainty="confirmed", evidence=evidence)
+    evidence["ours"] = {"cause": ours.cause, "certainty": ours.certainty, "mendable_by": ours.mendable_by, "where": ours.where}
+    return Diagnosis(cause, "confirmed", "client" if mendable == "client" else "provider", None, evidence)
+
+
+def at_provider(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int) -> Diagnosis | None:
+    """Judge tokens that a provider had."""
+    kept = HOSTED.get(now.engine or "")
+    idle = _idle(previous, now)
+    evidence: dict[str, Any] = {"reusable_tokens": reusable, "idle_seconds": idle, "kept_seconds": kept}
+    if idle is not None and idle < 0:
+        return Diagnosis("concurrent_first_write", "suspected", "client", "time", evidence)
+    if kept is not None and idle is not None and idle > kept:
+        return Diagnosis("expired", "suspected", "provider", "idle gap", evidence)
+    if now.engine == "anthropic" and previous.body is not None and now.body is not None:
+        blocks = _blocks(now.body) - _blocks(previous.body)
+        if blocks > LOOKBACK:
+            return Diagnosis("lookback", "confirmed", "client", "break points", {**evidence, "blocks_since": blocks})
+    if not now.usage.cached_tokens:
+        return Diagnosis("routed_elsewhere", "suspected", "provider", None, evidence)
+    return Diagnosis("evicted", "suspected", "provider", None, evidence)
+
+
+def _idle(previous: Seen, now: Seen) -> float | None:
+    """Seconds between an answer and the next request being sent; below 0 where they were under way together."""
+    if previous.time is None or now.time is None:
+        return None
+    answered, ended = (datetime.fromisoformat(each) for each in (previous.time, now.time))
+    sent = ended - timedelta(milliseconds=now.elapsed_ms or 0.0)
+    return (sent - answered).total_seconds()
+
+
+def _blocks(body: bytes) -> int:
+    """Content blocks of the messages; a text by itself is one."""
+    messages = decode(decode(body, dict[str, Raw])["messages"], list[dict[str, Any]])
+    return sum(len(content) if isinstance(content := message.get("content"), list) else 1 for message in messages)

@@ -1,0 +1,152 @@
+"""What is recorded of each request so that a loss can be judged, at once or later: a server's counters, and tokens at a loss.
+
+The counters are two small questions before a request and two after it; tokens are asked for only where some were lost. Nothing
+here is needed for a turn: a server that does not answer is not asked again, and a loss without evidence is still written down.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from loopkit.cache.causes import judge, rendered_of
+from loopkit.cache.expect import Expectation
+from loopkit.cache.seen import Counters, Seen
+from loopkit.errors import ServerError
+from loopkit.ids import Timestamp
+from loopkit.records import CacheLoss, ReplayRecord, UsageRecord
+from loopkit.request import Request, replayed
+from loopkit.server import llama
+
+if TYPE_CHECKING:
+    from loopkit.server.client import Server
+    from loopkit.server.tokens import TokenView
+    from loopkit.session.session import Session
+
+__all__ = ["Watch", "reusable_without_a_loss"]
+
+PATIENCE = 2.0  # seconds that a question may take; a busy server answers between two batches
+
+
+def reusable_without_a_loss(expected: Expectation, cached: int | None) -> int | None:
+    """Tokens that could be used again, where all that were expected were found; None where that does not say it."""
+    told = expected.expected_exact and cached is not None and expected.expected_tokens is not None
+    return expected.expected_tokens if told and cached is not None and cached >= (expected.expected_tokens or 0) else None
+
+
+def _whole(count: float | None) -> int | None:
+    return None if count is None else int(count)
+
+
+class Watch:
+    """Looks at a server around each request, and judges a loss.
+
+    Parameters
+    ----------
+    server : Server
+        Only a llama-server is asked anything.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._asks = server.engine == "llama.cpp"
+        self._before: Counters | None = None
+        self._after: Counters | None = None
+
+    def sending(self) -> None:
+        """A request is about to be sent."""
+        self._before = self._counted()
+
+    def answered(self) -> None:
+        """It was answered, and is in the log."""
+        self._after = self._counted()
+
+    def _counted(self) -> Counters | None:
+        if not self._asks:
+            return None
+        server = self._server
+        try:
+            slots = llama.slots(server.wire, PATIENCE)
+            metrics = llama.metrics(server.wire, PATIENCE)
+            held = {slot.id: slot.tokens for slot in slots}
+            return Counters(
+                slots=tuple(held.get(slot) for slot in range(max(held, default=-1) + 1)),
+                read=_whole(metrics.get("prompt_tokens_total")),
+                cached=_whole(metrics.get("prompt_tokens_cached_total")),
+                written=_whole(metrics.get("tokens_predicted_total")),
+                build=server.build,
+                host_cache_mib=server.host_cache_mib,
+            )
+        except (ServerError, ValueError, KeyError, TypeError):  # not there, or of another shape: evidence is not worth a turn
+            self._asks = False
+            return None
+
+    def seen(self, record: UsageRecord | ReplayRecord, body: bytes | None, session: str, epoch: int, slot: int | None) -> Seen:
+        """What is known of a request without asking anything."""
+        return Seen(
+            usage=record.usage,
+            session=session,
+            epoch=epoch,
+            request=record.request,
+            time=record.time,
+            elapsed_ms=record.elapsed_ms,
+            slot=slot,
+            body=body,
+            engine=self._server.engine,
+            model=self._server.model,
+            server=self._server.url,
+        )
+
+    def lost(
+        self,
+        session: Session,
+        request: Request,
+        now: UsageRecord,
+        last: UsageRecord,
+        expected: Expectation,
+        restored: int | None,
+    ) -> CacheLoss:
+        """The record of a loss in a session.
+
+        Parameters
+        ----------
+        session : Session
+            Its last request is the one before.
+        request : Request
+            The one that lost.
+        now, last : UsageRecord
+            Of both.
+        expected : Expectation
+            What was lost.
+        restored : int or None
+            Tokens that were put back into the slot before it.
+        """
+        before = deque(replayed(session.start, session.baseline, session.records), maxlen=1)
+        bodies = before[0].request.body if before else None, request.body
+        where = session.id, session.epoch, session.start.slot
+        previous, sent = (self.seen(record, body, *where) for record, body in zip((last, now), bodies, strict=True))
+        return self.judged(previous, replace(sent, restored=restored), expected)
+
+    def judged(self, previous: Seen, now: Seen, expected: Expectation) -> CacheLoss:
+        """The record of a loss, judged with the counters around the request and the tokens of both prompts."""
+        previous = replace(previous, after=self._after, tokens=self._tokens(previous.body))
+        seen = previous.tokens is not None
+        now = replace(now, before=self._before, tokens=self._tokens(now.body) if seen else None)
+        rendered = rendered_of(previous, now)
+        return CacheLoss(
+            time=now.time or Timestamp.now(),
+            request=now.request or 1,
+            expected_tokens=expected.expected_tokens or 0,
+            expected_exact=expected.expected_exact,
+            reusable_tokens=None if rendered is None else rendered.reusable,
+            cached_tokens=now.usage.cached_tokens or 0,
+            lost_tokens=expected.lost_tokens,
+            **judge(previous, now)._asdict(),
+        )
+
+    def _tokens(self, body: bytes | None) -> TokenView | None:
+        try:
+            return None if body is None else self._server.tokens(body)
+        except ServerError:
+            return None
