@@ -20,6 +20,8 @@ KEPT_BY_SLOT = 0.5
 "The share of a slot's tokens that a prompt has to begin with for the slot to be used as it is."
 KEPT_BY_ENTRY = 0.25
 "The share of an entry of the host cache that it has to begin with to be loaded."
+BLOCK = 16
+"Tokens that vLLM and its like keep together."
 BEFORE_END = 4
 "A checkpoint is taken so many tokens before a prompt's end, and one a batch before."
 
@@ -108,8 +110,10 @@ def _put_back(now: Seen, evidence: dict[str, Any]) -> Diagnosis:
 
 def _generation(previous: Seen, now: Seen, evidence: dict[str, Any]) -> Diagnosis | None:
     """An engine that keeps the prompts it has read and not what it wrote."""
-    prompt, cached = previous.usage.prompt_tokens, now.usage.cached_tokens
-    if now.engine == "llama.cpp" or prompt is None or not cached or not prompt - 16 <= cached <= prompt:
+    prompt, cached, written = previous.usage.prompt_tokens, now.usage.cached_tokens, previous.usage.completion_tokens
+    if now.engine == "llama.cpp" or prompt is None or not cached or (written or 0) < 2 * BLOCK:
+        return None
+    if not prompt - BLOCK < cached <= prompt:
         return None
     return _made("generation_not_cached", "suspected", "completion", evidence)
 

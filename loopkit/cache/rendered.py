@@ -70,9 +70,7 @@ def compare(previous: TokenView, now: TokenView, usage: Usage, body: bytes | Non
     shared = common_prefix(previous, now)
     if shared < len(previous):
         sides = _sides(previous, now, shared)
-        where = (previous if shared < len(previous) else now).part_at(shared)
-        if where in (None, "template") and shared < len(now):
-            where = now.part_at(shared)
+        where = _message_at(previous, shared) or _message_at(now, shared)
         return Rendered(min(shared, most), exact=True, how="parts", token=shared, where=where, was=sides[0], now=sides[1])
     written = usage.completion_tokens
     if written is None:
@@ -96,6 +94,14 @@ def compare(previous: TokenView, now: TokenView, usage: Usage, body: bytes | Non
     if end is not None and not end.first <= kept <= end.last:
         return Rendered(min(shared, most), exact=False, how="retokenised", token=shared, where=f"messages[{answered}]")
     return Rendered(min(kept, most), exact=True, how="extends", token=kept, where=None)
+
+
+def _message_at(view: TokenView, token: int) -> str | None:
+    """The part that a token comes from; of a template's own token the message that comes next."""
+    for run in view.parts or ():
+        if run.end > token and run.label != "template":
+            return run.label if run.start <= token else run.label.partition(".")[0]
+    return None
 
 
 def _sides(previous: TokenView, now: TokenView, at: int) -> tuple[str, str]:
