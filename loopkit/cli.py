@@ -78,6 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("path", nargs="+", type=Path, help="a home or a session's directory")
     verify.set_defaults(run=_verify)
 
+    check = commands.add_parser("check", help="a gate for CI: exit status 1, and the causes, where more of the cache was lost")
+    check.add_argument("path", nargs="+", type=Path, help="a home, a session's directory or a .jsonl")
+    check.add_argument("--max-lost", type=_tokens, default=0, metavar="N", help="tokens that may be lost (default: 0)")
+    check.set_defaults(run=_check)
+
     salvage = commands.add_parser("salvage", help="copy the sound records of a torn session into a new one")
     salvage.add_argument("source", type=Path, help="the torn session's directory; it is not touched")
     salvage.add_argument("--to", required=True, metavar="NEW_ID", help="the new session's name")
@@ -89,6 +94,13 @@ def _count(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def _tokens(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is less than 0")
     return value
 
 
@@ -134,6 +146,15 @@ def _verify(asked: argparse.Namespace) -> int:
     if verification.faults:
         print("loopkit salvage DIR --to NEW_ID copies what is sound of a torn session into a new one")
     return 0 if verification.ok else 1
+
+
+def _check(asked: argparse.Namespace) -> int:
+    from loopkit.logs.gate import gate
+
+    seen = gate(asked.path, asked.max_lost)
+    for line in seen.lines:
+        print(line)
+    return 0 if seen.ok else 1
 
 
 def _salvage(asked: argparse.Namespace) -> int:

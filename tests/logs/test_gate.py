@@ -1,0 +1,65 @@
+"""The gate for CI, on sessions of the real server and as a command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loopkit import replay
+from loopkit.logs.gate import gate
+from loopkit.loop.loop import Loop
+from loopkit.loop.start import start
+from loopkit.server.client import Server
+from tests.loop.shop import done, scripted
+
+
+def begin(server: Server, home: Path) -> Loop:
+    loop = start(server, system="Be brief.", home=home, id="s", memory="")
+    loop.on_event = None
+    return loop
+
+
+def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "loopkit.cli", "check", *map(str, arguments)], capture_output=True, text=True)
+
+
+@pytest.mark.server
+def test_a_warm_session_passes_and_its_replays_do_not_count(tiny: Server, tmp_path: Path) -> None:
+    with begin(tiny, tmp_path) as loop:
+        for number in range(3):
+            loop.ask(f"Question {number}.")
+    replay.run(loop.session, tiny, "live_system")
+    passed = gate(tmp_path)
+    assert (passed.ok, passed.lost_tokens) == (True, 0)
+    assert passed.lines == ("lost 0 tokens of at most 0; cached counts in 3 of 3 requests; nothing to explain",)
+    (log,) = (tmp_path / "replays").glob("*.jsonl")
+    alone = gate(log)
+    assert not alone.ok
+    assert alone.lines[0].startswith("system_changed: ")
+
+
+def test_more_than_allowed_is_status_1_with_the_causes(tmp_path: Path) -> None:
+    with scripted(done(30, 0, 6), done(50, 10, 6)) as (server, _), begin(server, tmp_path) as loop:
+        loop.ask("One.")
+        loop.ask("Two.")
+    ran = command(tmp_path)
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert ran.stdout.splitlines() == [
+        "unexplained: 25 tokens",
+        "  s epoch 0 request 2: 25 tokens (unexplained)",
+        "lost 25 tokens of at most 0; cached counts in 2 of 2 requests; 0% with a cause",
+    ]
+    assert command(tmp_path, "--max-lost", "25").returncode == 0
+    assert command(tmp_path, "--max-lost", "24").returncode == 1
+    assert command(tmp_path, "--max-lost", "-1").returncode == 2
+
+
+def test_what_says_nothing_does_not_pass(tmp_path: Path) -> None:
+    ran = command(tmp_path)
+    assert (ran.returncode, ran.stdout) == (1, "no request says how much was cached: nothing could be judged\n")
+    ran = command(tmp_path / "nothing")
+    assert ran.returncode == 1
+    assert "nothing is there" in ran.stderr
