@@ -9,6 +9,7 @@ from loopkit.cache.prefixes import Reuse, Shared, reuse
 from loopkit.cache.prompts import Prompt
 from loopkit.cache.rendered import reusable_tokens
 from loopkit.cache.seen import Counters, Seen, seen_in
+from loopkit.cache.templates import TemplateMatrix, template_matrix
 from loopkit.cache.volatile import Volatile, find_volatile
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Reuse",
     "Seen",
     "Shared",
+    "TemplateMatrix",
     "Volatile",
     "diagnose",
     "divergence",
@@ -26,4 +28,5 @@ __all__ = [
     "reusable_tokens",
     "reuse",
     "seen_in",
+    "template_matrix",
 ]

@@ -137,11 +137,13 @@ def _others(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int, e
     where = _name(takers[-1]) if takers else f"slot {slot}"
     sure = "confirmed" if changed or any(seen.held_in == slot is not None for seen in takers) else "suspected"
     host = None if before is None else before.host_cache_mib
-    rules = _thresholds(previous, now, takers, reusable)
+    rules = _thresholds(previous, now, takers, between, reusable)
     evidence = {**evidence, "host_cache_mib": host, "thresholds": rules}
+    found = _at_checkpoint(previous, now)
+    if host != 0 and found and rules.get("shared_with_taker", 0) < (now.usage.cached_tokens or 0):
+        # the host cache gave it back, and the memory could not take all of it
+        return _made("no_checkpoint", sure if rules else "suspected", "memory", evidence, **found)
     if host != 0 and rules:
-        if rules.get("shared_with_taker", 0) < (now.usage.cached_tokens or 0) and (found := _at_checkpoint(previous, now)):
-            return _made("no_checkpoint", sure, "memory", evidence, **found)  # the host cache gave it back, the memory could not
         if rules["rule"]:
             return _made("host_cache_rule", sure if host else "suspected", where, evidence)
         if host:
@@ -159,17 +161,14 @@ def _name(seen: Seen) -> str:
     return f"session {seen.session}, request {seen.request}" if seen.session is not None else "another request"
 
 
-def _thresholds(previous: Seen, now: Seen, takers: Sequence[Seen], reusable: int) -> dict[str, Any]:
+def _thresholds(previous: Seen, now: Seen, takers: Sequence[Seen], between: Sequence[Seen], reusable: int) -> dict[str, Any]:
     """The host cache's rules, with the shares they look at; empty where no taker's tokens are known."""
     seen = [each for each in takers if each.tokens is not None and each.kept]
     if not seen or previous.tokens is None or now.tokens is None or not previous.kept:
         return {}
     first, last = seen[0], seen[-1]
-    assert first.tokens is not None
-    assert last.tokens is not None
-    taken = common_prefix(previous.tokens, first.tokens)
-    shared = common_prefix(last.tokens, now.tokens)
-    saving = taken / previous.kept
+    shared = _shared(last, now)
+    saving = _shared(previous, first) / previous.kept
     loading = shared / (last.kept or 1)
     entry = reusable / previous.kept
     rule = None
@@ -177,6 +176,8 @@ def _thresholds(previous: Seen, now: Seen, takers: Sequence[Seen], reusable: int
         rule = "not saved: the other prompt began with half of the slot or more, so it was cut there"
     elif loading >= KEPT_BY_SLOT:
         rule = "not looked up: the prompt began with half of what the other left in the slot or more"
+    elif any(_shared(previous, each) / previous.kept >= KEPT_BY_ENTRY for each in between if each is not first):
+        rule = "moved: another prompt began with a quarter of the entry or more, and took it"
     elif entry < KEPT_BY_ENTRY:
         rule = "not loaded: less than a quarter of the entry is of use"
     return {
@@ -186,6 +187,10 @@ def _thresholds(previous: Seen, now: Seen, takers: Sequence[Seen], reusable: int
         "kept_of_entry": round(entry, 4),
         "shared_with_taker": shared,
     }
+
+
+def _shared(a: Seen, b: Seen) -> int:
+    return 0 if a.tokens is None or b.tokens is None else common_prefix(a.tokens, b.tokens)
 
 
 def _at_checkpoint(previous: Seen, now: Seen) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loopkit.server.client import serve
+from loopkit.server.llama import tokenize
 from loopkit.server.template import tiny_template
 from tests.lab.talking import Lab, Talk, Truth
 
@@ -117,6 +118,28 @@ def arguments_reserialised(lab: Lab) -> None:
         talk.send(Truth(("template_rewrote",), f"messages[{at}].tool_calls[0].function.arguments"))
 
 
+def retokenised(lab: Lab) -> None:
+    """A model is made to write one letter a token; the tokenizer takes them together."""
+    with serve("smollm2", slots=1, context=1024, n_threads=1) as server:
+        talk = Talk(lab, server, "a", size=8)
+        letter = tokenize(server.wire, "h")[-1]
+        talk.options |= {"max_tokens": lab.random.randint(7, 14), "logit_bias": [[letter, 200]]}
+        talk.messages.append({"role": "user", "content": lab.text() + "."})
+        talk.send()
+        talk.ask(Truth(("retokenised",), "messages[2]"))
+
+
+def arguments_edited(lab: Lab) -> None:
+    with serve("tiny", slots=1) as server:
+        talk = Talk(lab, server, "a", tools=1).some(1, 2)
+        talk.ask(call=True)
+        talk.some(1, 2)
+        at, calling = next((at, each) for at, each in enumerate(talk.messages) if "tool_calls" in each)
+        calling["tool_calls"][0]["function"]["arguments"] = '{"place":"elsewhere"}'
+        talk.ask(Truth(("history_changed",), f"messages[{at}].tool_calls[0].function.arguments", 0))
+        talk.some(1, 2)
+
+
 def slot_taken(lab: Lab) -> None:
     with serve("tiny", slots=1, cache_ram_mib=0) as server:
         talk = Talk(lab, server, "a").some()
@@ -144,8 +167,22 @@ def branched_with_host_cache(lab: Lab) -> None:
         talk.some(1, 2)
 
 
+def moved_out_of_host_cache(lab: Lab) -> None:
+    """A branch uses a third of what the host cache holds, and takes it along."""
+    with serve("tiny", slots=1, cache_ram_mib=64) as server:
+        talk = Talk(lab, server, "a", size=60)
+        branch = talk.branch("c")
+        for _ in range(2):
+            talk.messages.append({"role": "user", "content": lab.text(60, 70) + "."})
+            talk.send()
+        Talk(lab, server, "b").some(1, 2)
+        branch.messages.append({"role": "user", "content": talk.messages[1]["content"][:60] + lab.text(150, 160)})
+        branch.send(Truth(()))
+        talk.ask(Truth(("host_cache_rule",), "session c"))
+
+
 def too_large_for_host_cache(lab: Lab) -> None:
-    with serve("tiny", slots=1, cache_ram_mib=1) as server:
+    with serve("tiny", slots=1, context=8192, cache_ram_mib=1) as server:
         talk = Talk(lab, server, "a", size=700).some(1, 2)
         Talk(lab, server, "b").some(1, 2)
         talk.ask(Truth(("evicted",), "host cache"))
@@ -249,6 +286,18 @@ def edited_and_restarted(lab: Lab) -> None:
         talk.ask(Truth(("history_changed", "server_restarted")))
 
 
+def edited_early_and_taken(lab: Lab) -> None:
+    """So little of what the host cache holds is of use that it is not loaded."""
+    with serve("tiny", slots=1, cache_ram_mib=64) as server:
+        talk = Talk(lab, server, "a", size=20)
+        for _ in range(3):
+            talk.messages.append({"role": "user", "content": lab.text(60, 90) + "."})
+            talk.send()
+        Talk(lab, server, "b").some(1, 2)
+        talk.messages[1]["content"] = "Edited: " + talk.messages[1]["content"]
+        talk.ask(Truth(("history_changed", "host_cache_rule")))
+
+
 def shuffled_and_emptied(lab: Lab) -> None:
     with serve("tiny", slots=2, kv_unified=True) as server:
         talk = Talk(lab, server, "a", tools=3).some()
@@ -277,9 +326,12 @@ ONE: list[Injection] = [
     template_option_changed,
     reasoning_dropped,
     arguments_reserialised,
+    retokenised,
+    arguments_edited,
     slot_taken,
     slot_taken_unpinned,
     branched_with_host_cache,
+    moved_out_of_host_cache,
     too_large_for_host_cache,
     unified_and_pinned,
     restarted,
@@ -288,5 +340,5 @@ ONE: list[Injection] = [
     interleaved_on_window,
     shifted,
 ]
-TWO: list[Injection] = [edited_and_taken, edited_and_restarted, shuffled_and_emptied, edited_on_hybrid]
+TWO: list[Injection] = [edited_and_taken, edited_early_and_taken, edited_and_restarted, shuffled_and_emptied, edited_on_hybrid]
 NONE: list[Injection] = [nothing, nothing_with_host_cache]

@@ -1,0 +1,170 @@
+"""What a chat template alone costs: kinds of turn, rendered request by request, and the tokens at which one parts from the next.
+
+Nothing is generated: a server renders and tokenises what a conversation would be sent as. What is lost here is lost at every
+such turn, however well the client keeps its bytes. Pure but for the questions to the server that is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+from loopkit.cache.rendered import compare
+from loopkit.card import Card
+from loopkit.encoding import encode
+from loopkit.errors import ServerRefused
+from loopkit.records import Usage
+from loopkit.server.tokens import TokenView
+
+__all__ = ["KINDS", "TemplateLoss", "TemplateMatrix", "template_matrix"]
+
+Message = dict[str, Any]
+
+SYSTEM: Final = {"role": "system", "content": "You answer in one word."}
+MORE: Final = {"role": "user", "content": "And the next one?"}
+
+
+def _user() -> Message:
+    return {"role": "user", "content": "What is the weather in Lima?"}
+
+
+def _answer(text: str, *arguments: str, reasoning: str = "") -> Message:
+    calls = [
+        {"id": f"call{at:05}", "type": "function", "function": {"name": "weather", "arguments": each}}
+        for at, each in enumerate(arguments)
+    ]
+    thought = {"reasoning_content": reasoning} if reasoning else {}
+    return {"role": "assistant", "content": text, **thought, **({"tool_calls": calls} if calls else {})}
+
+
+def _results(count: int) -> list[Message]:
+    return [{"role": "tool", "tool_call_id": f"call{at:05}", "content": "Mist, 17 degrees."} for at in range(count)]
+
+
+LIMA, ODD = '{"place": "Lima"}', '{ "place" : "Lima",  "days": 1.10 }'  # as most models write it, and as some do
+THOUGHT = "The person wants the weather, so the tool is called for."
+KINDS: Final[dict[str, list[Message]]] = {
+    "plain": [_user(), _answer("Mist."), MORE],
+    "reasoning": [_user(), _answer("Mist.", reasoning=THOUGHT), MORE],
+    "tool call": [_user(), _answer("", LIMA), *_results(1), _answer("Mist."), MORE],
+    "tool call, arguments spelled freely": [_user(), _answer("", ODD), *_results(1), _answer("Mist."), MORE],
+    "text and tool call": [_user(), _answer("Let me see.", LIMA), *_results(1), _answer("Mist."), MORE],
+    "parallel calls": [_user(), _answer("", LIMA, '{"place": "Oslo"}'), *_results(2), _answer("Mist."), MORE],
+    "reasoning and tool call": [
+        _user(),
+        _answer("", LIMA, reasoning=THOUGHT),
+        *_results(1),
+        _answer("Mist.", reasoning=THOUGHT),
+        MORE,
+    ],
+}
+"""The kinds of turn: what follows the system message, up to the next turn's question."""
+
+TOOL: Final = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a place.",
+        "parameters": {"type": "object", "properties": {"place": {"type": "string"}, "days": {"type": "number"}}},
+    },
+}
+
+
+class _Server(Protocol):
+    def tokens(self, request: bytes) -> TokenView | None: ...
+
+
+class TemplateLoss(NamedTuple):
+    """What one kind of turn costs, by the template alone."""
+
+    kind: str
+    lost_tokens: int | None
+    """Of all requests of the turn and the first of the next. At the least: what is dropped is not seen as tokens. None where the
+    server does not say, or the template refuses."""
+    where: str | None
+    "The part at which the first two prompts part."
+    how: str
+    "``kept``, ``parts``, ``rewritten``, ``dropped``, ``refused`` or ``unknown``."
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TemplateMatrix:
+    """What each kind of turn costs; its ``str`` is a table."""
+
+    rows: tuple[TemplateLoss, ...]
+
+    def _card(self) -> Card:
+        facts = [(row.kind, "?" if row.lost_tokens is None else f"{row.lost_tokens:,}") for row in self.rows]
+        return Card("Tokens that the template loses", facts)
+
+    def __str__(self) -> str:
+        wide = max((len(row.kind) for row in self.rows), default=0)
+        return "\n".join(
+            f"{row.kind:<{wide}}  {'?' if row.lost_tokens is None else row.lost_tokens:>5}  {row.how}"
+            + (f" at {row.where}" if row.where else "")
+            for row in self.rows
+        )
+
+    def __repr__(self) -> str:
+        return self._card().text()
+
+    def _repr_html_(self) -> str:
+        return self._card().html()
+
+
+def template_matrix(server: _Server) -> TemplateMatrix:
+    """Have a server render every kind of turn, and count what its template alone loses.
+
+    Parameters
+    ----------
+    server : Server
+        Of which only ``tokens`` is asked.
+
+    Returns
+    -------
+    TemplateMatrix
+
+    Examples
+    --------
+    >>> from loopkit.server.client import serve
+    >>> with serve("tiny") as server:
+    ...     matrix = template_matrix(server)
+    >>> matrix.rows[0]
+    TemplateLoss(kind='plain', lost_tokens=0, where=None, how='kept')
+    """
+    return TemplateMatrix(tuple(_row(server, kind, messages) for kind, messages in KINDS.items()))
+
+
+def _row(server: _Server, kind: str, messages: list[Message]) -> TemplateLoss:
+    lost, where, how = 0, None, "kept"
+    previous: TokenView | None = None
+    for sent in _requests(messages):
+        body = encode({"tools": [TOOL], "messages": [SYSTEM, *sent]})
+        try:
+            now = server.tokens(body)
+        except ServerRefused:
+            return TemplateLoss(kind, None, f"messages[{len(sent)}]", "refused")
+        if now is None:
+            return TemplateLoss(kind, None, None, "unknown")
+        if previous is not None:
+            found = compare(previous, now, Usage(completion_tokens=len(now)), body)
+            if found.how not in ("extends", "retokenised"):  # how much would have been written is not known
+                until = len(previous) if found.how == "parts" else _written(now, len(previous), sent)
+                lost += until - found.token
+                where, how = (found.where, found.how) if how == "kept" else (where, how)
+        previous = now
+    return TemplateLoss(kind, lost, where, how)
+
+
+def _requests(messages: list[Message]) -> Iterator[list[Message]]:
+    """What is sent: all up to each answer, and all."""
+    yield from (messages[:at] for at, message in enumerate(messages) if message["role"] == "assistant")
+    yield messages
+
+
+def _written(now: TokenView, start: int, sent: list[Message]) -> int:
+    """Where the last answer ends in a prompt."""
+    at = max(at for at, message in enumerate(sent, 1) if message["role"] == "assistant")
+    ends = [run.end for run in now.parts or () if run.label.startswith(f"messages[{at}].")]
+    return max([start, *ends])
