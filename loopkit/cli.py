@@ -40,6 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LoopkitError as error:
         print(f"loopkit: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        print(f"loopkit: {error.filename or 'the system'}: {describe(error)}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 

@@ -5,11 +5,18 @@ Written with pydantic, for people write it. Knows nothing of what the settings d
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
 
 from loopkit.errors import InvalidConfig
 
@@ -54,6 +61,10 @@ class Config(BaseSettings):
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidConfig("loopkit.toml", f"it cannot be read: {error}", "Mend or remove it") from None
+        except SettingsError as error:
+            raise InvalidConfig("environment", str(error), "The variables are named LOOPKIT_…") from None
         except ValidationError as error:
             first = error.errors()[0]
             member = ".".join(str(part) for part in first["loc"]) or "configuration"

@@ -88,7 +88,7 @@ def run(
 
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    with connect(url, api_key=api_key) if url else serve(model, slots=1, context=8192) as server:
+    with connect(url, api_key=api_key) if url else serve(model, slots=1, context=8192 + 256 * max(0, turns - 16)) as server:
         logs, verified = _measure(server, out, turns)
     figure_path = out / "prefix_reuse.png"
     _draw(logs, figure_path)

@@ -387,7 +387,7 @@ class EpochTooLarge(WorldError):
         return (
             f"the request does not fit: about {self.baseline_tokens} tokens of baseline (system prompt, memory, tools) and "
             f"{self.carried_tokens} of messages, into {self.room} (the context less its reserve). Shorten the message or the "
-            "tools, carry less over (carry=None or a summary), or serve with a larger context"
+            'tools, carry less over (loop.carry = None, or "summary"), or serve with a larger context'
         )
 
 

@@ -6,7 +6,7 @@ Pure: counts and compares, stops nothing. The loop asks and acts. Knows nothing 
 from __future__ import annotations
 
 import dataclasses
-import math
+import threading
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -123,7 +123,7 @@ def seconds_fault(seconds: object) -> str | None:
     """Say why something is not a time-out, or None."""
     if seconds is None:
         return None
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= threading.TIMEOUT_MAX:
         return f"{seconds!r} is not a number of seconds above 0, or None"
     return None
 

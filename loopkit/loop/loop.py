@@ -19,6 +19,7 @@ from loopkit.encoding import encode, mend_surrogates
 from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn, SessionClosed
 from loopkit.ids import Timestamp
 from loopkit.loop.display import show
+from loopkit.loop.epochs import Carry, check_ways
 from loopkit.loop.events import OnEvent, Turn, TurnEvent
 from loopkit.loop.park import Parked, park
 from loopkit.loop.port import ToolPort
@@ -70,6 +71,16 @@ class Loop:
     @property
     def port(self) -> ToolPort:
         return self._state.port
+
+    @property
+    def carry(self) -> Carry:
+        """What the next epoch begins with; may be set."""
+        return self._state.carry
+
+    @carry.setter
+    def carry(self, carry: Carry) -> None:
+        check_ways(self._state.on_full, carry)
+        self._state.carry = carry
 
     @property
     def pending(self) -> Sequence[ToolCall]:

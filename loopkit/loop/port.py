@@ -140,7 +140,7 @@ class PythonPort:
         apart = bound.asynchronous or self.seconds is not None
         try:
             text = _in_thread(work, f"tool {bound.name}", self.seconds) if apart else work()
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  whatever a tool raises is the model's to know
+        except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001  whatever a tool raises is the model's to know
             return _failure(bound.name, error)
         if text is None:
             return Failed(f"{bound.name} gave no result within {self.seconds:g} s. It was left, and may still be running.")

@@ -227,12 +227,15 @@ def resume(
     try:
         facts = session.start.tags
         tags = Tags.pinned(facts.id, facts.literals or (), facts.cuts or ())
-        asked = {**({"model": server.model} if server.model is not None else {}), **(options or {})}
-        for name, value in asked.items():
+        began = session.start.server.model
+        if None not in (began, server.model) and began != server.model:
+            why = f"the epoch was begun on {began!r}, and the server has {server.model!r}"
+            raise InvalidConfig("server", why, "Serve that model, or start a new session")
+        for name, value in (options or {}).items():
             if name in session.options and session.options[name] != value:
                 why = f"the epoch was begun with {session.options[name]!r}, and {value!r} is given now"
                 raise InvalidConfig(f"options.{name}", why, "It is fixed for the epoch: leave it out, or start a new session")
-            if name not in session.options and name != "model":
+            if name not in session.options:
                 raise InvalidConfig(f"options.{name}", "the epoch was begun without it", "Leave it out, or start a new session")
         _check_limit(limits, session.options)
         registry = tools if isinstance(tools, Registry) else Registry(tools)

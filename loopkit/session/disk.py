@@ -71,8 +71,8 @@ def make_directory(path: Path) -> None:
         When something stands there.
     """
     for parent in reversed(path.parents):
-        if not parent.exists():
-            with contextlib.suppress(FileExistsError), _naming(parent, "make the directory"):
+        with _naming(parent, "make the directory"), contextlib.suppress(FileExistsError):
+            if not parent.exists():
                 _make_directory(parent)
     with _naming(path, "make the directory"):
         try:
@@ -149,7 +149,7 @@ class AppendFile:
     """
 
     def __init__(self, path: Path, size: int) -> None:
-        self.path = path
+        self.path, self._size = path, size
         self._fd = -1
         with _naming(path, "open for writing"):
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -157,6 +157,20 @@ class AppendFile:
         if found != size:
             self.close()
             raise SessionIOError(str(path), "go on", f"it has {found} bytes, and {size} were read", "Something else writes to it")
+
+    def look(self) -> None:
+        """See that the file is there and ends where this process has left it.
+
+        Raises
+        ------
+        SessionIOError
+            When something else has removed or changed it; it was not touched.
+        """
+        with _naming(self.path, "append"):
+            found = os.fstat(self._fd)
+        if found.st_nlink == 0 or found.st_size != self._size:
+            what = "it was removed" if found.st_nlink == 0 else f"it has {found.st_size} bytes, and {self._size} were written"
+            raise SessionIOError(str(self.path), "go on", what, "Something else changes the session's files")
 
     def append(self, data: bytes) -> None:
         """Write and sync. After an error the file has to be cut back; after a failed sync nothing can be said of its end."""
@@ -167,19 +181,21 @@ class AppendFile:
             _sync_data(self._fd)
         except OSError as error:
             raise SessionIOError(str(self.path), doing, describe(error)) from error
+        self._size += len(data)
 
     def cut(self, size: int) -> None:
         """Cut the file back to ``size`` bytes, where it is longer."""
         with _naming(self.path, "cut back to the last record"):
-            if os.fstat(self._fd).st_size != size:
+            if os.fstat(self._fd).st_size > size:
                 os.ftruncate(self._fd, size)
                 _sync_data(self._fd)
+        self._size = size
 
     def close(self) -> None:
         """Close; a second time does nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1  # first: an interrupt in between must not have another's file closed the second time
+        if fd >= 0:
+            os.close(fd)
 
     __del__ = close
 
@@ -218,9 +234,9 @@ class DirectoryLock:
 
     def release(self) -> None:
         """Give the lock up; a second time does nothing."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1  # first: an interrupt in between must not have another's file closed the second time
+        if fd >= 0:
+            os.close(fd)
 
     __del__ = release
 

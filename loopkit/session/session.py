@@ -6,6 +6,7 @@ HTML of its own; knows nothing of servers or of turns.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -52,7 +53,9 @@ class Session:
     """
 
     def __init__(self, home: Path, id: SessionId, lock: DirectoryLock | None) -> None:
-        self.home, self.id, self.dir = home, id, self.dir_for(home, id)
+        # absolute: a later chdir must not make the next epoch's files elsewhere
+        self.home = Path(os.path.abspath(home))
+        self.id, self.dir = id, self.dir_for(self.home, id)
         epochs: list[Epoch] = []
         tail = read_epochs(self.dir, id, epochs)
         self._writer = Writer(self.dir, epochs, tail, lock)

@@ -62,6 +62,11 @@ class Writer:
             encoded = encode_records(records, self.state.tail)
             if not encoded.records:
                 return
+            try:
+                file.look()
+            except SessionIOError as error:
+                self.close(f"its log is not as it was left ({error.why})")
+                raise
             self._writing = True
             try:
                 file.append(encoded.data)

@@ -203,7 +203,7 @@ def test_a_model_that_the_session_was_not_started_with_is_refused(tiny: Server, 
     begin(tiny, tmp_path).close()
     with (
         serve("tiny-hybrid") as other,
-        pytest.raises(InvalidConfig, match=r"options\.model: the epoch was begun with 'tiny', and 'tiny-hybrid'"),
+        pytest.raises(InvalidConfig, match=r"server: the epoch was begun on 'tiny', and the server has 'tiny-hybrid'"),
     ):
         resume("s", other, home=tmp_path)
     resume("s", tiny, home=tmp_path).close()

@@ -193,7 +193,7 @@ def test_another_model_of_the_same_name_is_not_given_the_slot(tmp_path: Path) ->
         assert "for its model differs" in said[0]
         assert loop.ask("Three.").stop == "done"
     with one("tiny-tags") as server:
-        with pytest.raises(InvalidConfig, match=r"options\.model: the epoch was begun with 'tiny'"):
+        with pytest.raises(InvalidConfig, match=r"server: the epoch was begun on 'tiny'"):
             resume("s", server, home=tmp_path)
 
 
