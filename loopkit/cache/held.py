@@ -82,6 +82,8 @@ def _restarted(
     anew = before is not None and before.tokens == 0  # it has not read the prompt before, so another process did
     if anew or (after is not None and before is not None and before.went_back(after)):
         return _made("server_restarted", "confirmed", "counters", evidence)
+    if before is not None and before.slots and set(before.slots) == {None} and previous.kept and before.tokens is None:
+        return _made("server_restarted", "suspected", "slots", evidence)  # none has had a conversation yet
     return None
 
 
@@ -132,7 +134,7 @@ def _others(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int, e
         sure: Certainty = "confirmed" if traffic or between else "suspected"
         return _made("pinned_empty_slot", sure, f"slot {slot}", {**evidence, "others": [_name(seen) for seen in between]})
     changed = known and held != previous.kept
-    if not changed and (known or not takers):
+    if not changed and (known or not (takers or traffic)):
         return None
     where = _name(takers[-1]) if takers else f"slot {slot}"
     sure = "confirmed" if changed or any(seen.held_in == slot is not None for seen in takers) else "suspected"

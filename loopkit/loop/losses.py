@@ -7,8 +7,9 @@ here is needed for a turn: a server that does not answer is not asked again, and
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from loopkit.cache.causes import judge, rendered_of
 from loopkit.cache.expect import Expectation
@@ -22,9 +23,12 @@ from loopkit.server import llama
 if TYPE_CHECKING:
     from loopkit.server.client import Server
     from loopkit.server.tokens import TokenView
+    from loopkit.server.wire import Wire
     from loopkit.session.session import Session
 
 __all__ = ["Watch", "reusable_without_a_loss"]
+
+T = TypeVar("T")
 
 PATIENCE = 2.0  # seconds that a question may take; a busy server answers between two batches
 
@@ -50,7 +54,7 @@ class Watch:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._asks = server.engine == "llama.cpp"
+        self._unanswered: list[object] = [] if server.engine == "llama.cpp" else [llama.slots, llama.metrics]
         self._before: Counters | None = None
         self._after: Counters | None = None
 
@@ -63,23 +67,27 @@ class Watch:
         self._after = self._counted()
 
     def _counted(self) -> Counters | None:
-        if not self._asks:
+        slots, metrics = self._asked(llama.slots), self._asked(llama.metrics)
+        if slots is None and metrics is None:
             return None
-        server = self._server
+        held = {slot.id: slot.tokens for slot in slots or ()}
+        counts = metrics or {}
+        return Counters(
+            slots=None if slots is None else tuple(held.get(slot) for slot in range(max(held, default=-1) + 1)),
+            read=_whole(counts.get("prompt_tokens_total")),
+            cached=_whole(counts.get("prompt_tokens_cached_total")),
+            written=_whole(counts.get("tokens_predicted_total")),
+            build=self._server.build,
+            host_cache_mib=self._server.host_cache_mib,
+        )
+
+    def _asked(self, question: Callable[[Wire, float], T]) -> T | None:
+        if question in self._unanswered:
+            return None
         try:
-            slots = llama.slots(server.wire, PATIENCE)
-            metrics = llama.metrics(server.wire, PATIENCE)
-            held = {slot.id: slot.tokens for slot in slots}
-            return Counters(
-                slots=tuple(held.get(slot) for slot in range(max(held, default=-1) + 1)),
-                read=_whole(metrics.get("prompt_tokens_total")),
-                cached=_whole(metrics.get("prompt_tokens_cached_total")),
-                written=_whole(metrics.get("tokens_predicted_total")),
-                build=server.build,
-                host_cache_mib=server.host_cache_mib,
-            )
+            return question(self._server.wire, PATIENCE)
         except (ServerError, ValueError, KeyError, TypeError):  # not there, or of another shape: evidence is not worth a turn
-            self._asks = False
+            self._unanswered.append(question)
             return None
 
     def seen(self, record: UsageRecord | ReplayRecord, body: bytes | None, session: str, epoch: int, slot: int | None) -> Seen:

@@ -167,6 +167,13 @@ TABLE: list[tuple[str, Seen, Seen, list[Seen], tuple[str, str, str | None, str |
         [],
         ("server_restarted", "confirmed", "server", "counters"),
     ),
+    (
+        "it has held nothing, and counts nothing",
+        first(),
+        second(0, before=Counters(slots=(None, None))),
+        [],
+        ("server_restarted", "suspected", "server", "slots"),
+    ),
     ("another build", first(build="1"), second(0, build="2"), [], ("server_changed", "confirmed", "server", "build")),
     (
         "another model behind the address",

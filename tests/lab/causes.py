@@ -23,6 +23,7 @@ from tests.lab import injections, recording
 from tests.lab.talking import Lab, Truth
 
 Key = tuple[str, int, int]
+EARLY = ("template_rewrote", "retokenised")
 ROOT = Path(__file__).parents[2]
 
 
@@ -81,13 +82,13 @@ def _result(labs: dict[str, Lab], lines: list[dict[str, Any]]) -> Result:
             [] if loss is None else [loss["cause"], *([loss["evidence"]["also"]["cause"]] if "also" in loss["evidence"] else [])]
         )
         table[" + ".join(sorted(truth.causes)), " + ".join(sorted(named)) or "no loss"] += 1
-        wrong = list(_wrong(truth, named, loss))
+        wrong = list(_wrong(truth, named, loss, line))
         right += not wrong
         faults += [f"{place}: {each}" for each in wrong]
     return Result(table, right, done, invented, faults)
 
 
-def _wrong(truth: Truth, named: list[str], loss: dict[str, Any] | None) -> Iterator[str]:
+def _wrong(truth: Truth, named: list[str], loss: dict[str, Any] | None, line: dict[str, Any]) -> Iterator[str]:
     if loss is None:
         yield f"{truth.causes} was done, and no loss is seen"
         return
@@ -98,6 +99,15 @@ def _wrong(truth: Truth, named: list[str], loss: dict[str, Any] | None) -> Itera
         yield f"it points at {loss['where']}, and not at {truth.where}"
     if truth.byte is not None and loss["evidence"].get("byte") != truth.byte:
         yield f"it points at byte {loss['evidence'].get('byte')}, and not at {truth.byte}"
+    early = any(_is_early(cause, loss["where"]) for cause in truth.causes)
+    late = any(not _is_early(cause, loss["where"]) for cause in truth.causes)
+    if early is not (line["reusable"] < line["expected"]) or late is not (line["cached"] < line["reusable"]):
+        yield f"{truth.causes} cost {line['expected']} to {line['reusable']} before the server, and to {line['cached']} at it"
+
+
+def _is_early(cause: str, where: str | None) -> bool:
+    """Whether a cause costs tokens before they are at the server."""
+    return (cause.endswith("_changed") or cause in EARLY) and where not in ("id_slot", "cache_prompt")
 
 
 def _told(loss: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from loopkit.loop.loop import Loop
 from loopkit.loop.start import resume, start
 from loopkit.records import CacheLoss, UsageRecord
 from loopkit.request import Request
+from loopkit.server import llama
 from loopkit.server.client import Server, serve
 from loopkit.server.template import tiny_template
 from loopkit.session.session import Session
@@ -116,10 +117,22 @@ def test_a_server_that_was_started_anew_is_known_by_its_counters(tmp_path: Path)
 def test_a_server_that_goes_silent_about_itself_costs_no_turn(tiny: Server, tmp_path: Path) -> None:
     with begin(tiny, tmp_path) as loop:
         loop.ask("Hello.")
-        loop._state.watch._asks = False
+        loop._state.watch._unanswered = [llama.slots, llama.metrics]
         tiny.erase_slot(loop.session.start.slot or 0)
         loop.ask("Good.")
         (loss,) = losses(loop)
         assert (loss.cause, loss.mendable_by) == ("unexplained", "server")
         assert loss.evidence["not_known"] == ["slots and counters before and after"]
         assert loss.evidence["ruled_out"] == ["client", "template"]
+
+
+@pytest.mark.parametrize("silent", ["slots", "metrics"])
+def test_a_server_that_shows_half_of_it_is_judged_by_that_half(silent: str, tmp_path: Path) -> None:
+    with serve("tiny", slots=1, cache_ram_mib=0) as server, begin(server, tmp_path) as loop:
+        loop._state.watch._unanswered = [getattr(llama, silent)]
+        loop.ask("Hello.")
+        somebody(server)
+        loop.ask("Good.")
+        (loss,) = losses(loop)
+        certainty = "confirmed" if silent == "metrics" else "suspected"
+        assert (loss.cause, loss.where, loss.certainty) == ("slot_taken", "slot 0", certainty)

@@ -293,8 +293,9 @@ def test_a_restore_that_restored_nothing_is_said(tmp_path: Path) -> None:
     empty = answer('[{"id":0,"is_processing":false}]')
     models, props = answer('{"data":[{"id":"m","meta":{"n_params":7}}]}'), answer('{"chat_template":"t"}')
     saved, restored = answer('{"n_saved":105}'), answer('{"n_restored":105}')
-    parking = UNSEEN, done(100, 0, 6), slots, saved, models, props
-    with everything(*parking, empty, models, props, restored, UNSEEN, done(140, 0, 6), UNSEEN, done(180, 0, 6)) as (
+    rest = done(140, 0, 6), UNSEEN, done(180, 0, 6)
+    parking = UNSEEN, UNSEEN, done(100, 0, 6), slots, saved, models, props
+    with everything(*parking, empty, models, props, restored, UNSEEN, UNSEEN, *rest) as (
         server,
         script,
     ):
@@ -380,7 +381,7 @@ def test_a_server_that_saves_no_slots_says_so(tmp_path: Path) -> None:
     slots = answer('[{"id":0,"is_processing":false,"n_prompt_tokens":105}]')
     why = "This server does not support slots action. Start it with `--slot-save-path`"
     refused = answer(json.dumps({"error": {"code": 501, "message": why, "type": "not_supported_error"}}), 501)
-    with everything(UNSEEN, done(100, 0, 6), slots, refused) as (server, _), begin(server, tmp_path, slot=0) as loop:
+    with everything(UNSEEN, UNSEEN, done(100, 0, 6), slots, refused) as (server, _), begin(server, tmp_path, slot=0) as loop:
         loop.ask("One.")
         with pytest.raises(ServerRefused, match="HTTP 501: This server does not support slots action"):
             loop.park()
