@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from loopkit.encoding import decode, encode, encode_texts, find_unencodable
 from loopkit.errors import EncodeError
-from loopkit.ids import Timestamp
+from loopkit.ids import TIME, Timestamp
 from loopkit.messages import Extra, Part, ToolCall
 
 __all__ = [
@@ -50,7 +50,6 @@ Time = Annotated[str, Meta(min_length=27, max_length=27)]
 
 # What the decoder does not look at: it knows lengths in C, but patterns only one by one in Python. See check_raw.
 _HEX = re.compile(r"[0-9a-f]*")
-TIME = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}\.[0-9]{6}Z")
 
 
 class Usage(Part, frozen=True, kw_only=True):

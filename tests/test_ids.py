@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import pickle
 import subprocess
 import sys
@@ -9,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loopkit.errors import InvalidId
-from loopkit.ids import CallId, ProjectId, QueryId, RunId, SessionId, Sha256Hash, Timestamp
+from loopkit.ids import TIME, CallId, ProjectId, QueryId, RunId, SessionId, Sha256Hash, Timestamp
 
 EVERY: list[Any] = [SessionId, CallId, Sha256Hash, Timestamp, ProjectId, QueryId, RunId]
 
@@ -164,3 +165,18 @@ def test_the_type_checker_refuses_a_plain_string(tmp_path: Path) -> None:
     )
     errors = [line.split(": error: ")[0].rpartition(":")[2] for line in run.stdout.splitlines() if ": error: " in line]
     assert errors == ["6", "7", "9", "10"], run.stdout
+
+
+@given(st.integers(0, 9999), st.integers(0, 13), st.integers(0, 32))
+@example(2000, 2, 29)
+@example(1900, 2, 29)
+@example(2024, 2, 29)
+@example(2026, 2, 30)
+@example(0, 1, 1)
+def test_a_time_has_a_day_of_the_calendar(year: int, month: int, day: int) -> None:
+    try:
+        datetime.date(year, month, day)
+        known = True
+    except ValueError:
+        known = False
+    assert bool(TIME.fullmatch(f"{year:04}-{month:02}-{day:02}T07:31:05.000000Z")) is known

@@ -29,6 +29,8 @@ COUNT, REAL, FLAG, TEXT, MAYBE_TEXT, JSON, TIME = "qdbsmjt"
 _DTYPES = {COUNT: np.int64, REAL: np.float64, FLAG: np.int8}
 _MISSING = {COUNT: -1, REAL: math.nan, FLAG: -1}
 _TIMES = np.dtype([("moment", "S26"), ("Z", "S1")])
+_DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
+_FORM = b"0000-00-00T00:00:00.000000"
 
 REQUESTS = {
     **dict.fromkeys(("request", "request_bytes", "expected_tokens", "reusable_tokens"), COUNT),
@@ -145,24 +147,27 @@ def _packed(values: tuple[Any, ...], kind: str) -> Sequence[bytes | str | None]:
 
 def _unpacked(values: Any, kind: str) -> NDArray[Any]:
     if kind == TIME:
-        return np.frombuffer(b"".join(values), _TIMES)["moment"].astype("datetime64[us]")
+        return times(np.frombuffer(b"".join(values), _TIMES)["moment"])
     return np.frombuffer(b"".join(values), _DTYPES[kind]) if kind in _DTYPES else np.array(values, np.object_)
 
 
-def times(values: Sequence[bytes | str]) -> NDArray[np.datetime64]:
+def times(values: Sequence[bytes | str] | NDArray[np.bytes_]) -> NDArray[np.datetime64]:
     """Timestamps, or the 26 characters before their ``Z``; UTC.
 
     Raises
     ------
     ValueError
-        For a day that is in no calendar.
+        For what is no moment, and for a day that is in no calendar.
 
     Examples
     --------
     >>> times(["2026-11-30T07:31:05.000001Z"])
     array(['2026-11-30T07:31:05.000001'], dtype='datetime64[us]')
     """
-    return np.array(values, "S26").astype("datetime64[us]")
+    moments = np.array(values, "S26")
+    if moments.tobytes().translate(_DIGITS_AS_ZERO) != _FORM * moments.size:  # numpy takes more forms, of some with a warning
+        raise ValueError("not a moment")
+    return moments.astype("datetime64[us]")
 
 
 def joined(parts: Sequence[Columns], like: Columns) -> dict[str, NDArray[Any]]:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from loopkit.encoding import find_unencodable
-from loopkit.records import TIME, LogRecord, UsageRecord, decode_record
+from loopkit.ids import TIME
+from loopkit.records import LogRecord, UsageRecord, decode_record
 from loopkit.request import first_difference
 from loopkit.session.journal import Block, Fault, body_of, checked_blocks, torn
 from loopkit.session.order import Order

@@ -115,13 +115,14 @@ def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
     """Where a frame holds it; an assistant's stands in none."""
     path = log_of(tmp_path, WHOLE)
     lines = path.read_bytes().splitlines()
-    for at in (0, 1, 3, 6, 7, 8, 10):
-        crc, made = 0, b""
-        for index, line in enumerate(lines):
-            closed, crc = close_line(line[:-18].replace(b"-11-30T", b"-02-30T") if index == at else line[:-18], crc)
-            made += closed
-        path.write_bytes(made)
-        assert refusal(path) == f"{at + 1}: its time is no moment"
+    for right, wrong in ((b"-11-30T", b"-02-30T"), (b".000000Z", b".0+0000Z")):
+        for at in (0, 1, 3, 6, 7, 8, 10):
+            crc, made = 0, b""
+            for index, line in enumerate(lines):
+                closed, crc = close_line(line[:-18].replace(right, wrong) if index == at else line[:-18], crc)
+                made += closed
+            path.write_bytes(made)
+            assert refusal(path) == f"{at + 1}: its time is no moment"
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

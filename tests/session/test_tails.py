@@ -52,6 +52,7 @@ def rechained(data: bytes, line: int, edit: Callable[[bytes], bytes]) -> bytes:
 # name → (damage, line of the fault, byte behind the start of that line or None where the start of the file's text counts, why)
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], int, int, str]] = {
     "no final line feed though the JSON is whole": (lambda d: d[:-1], 8, 0, "line feed, though it is whole"),
+    "a day in no calendar": (lambda d: rechained(d, 3, lambda b: b.replace(b"-11-30T", b"-02-30T")), 3, 0, "is not a Timestamp"),
     "cut in mid-record": (lambda d: d[:-40], 8, 0, "line feed: not a record"),
     "cut inside a UTF-8 sequence": (lambda d: d[: d.index("😀".encode()) + 2], 6, -1, "not UTF-8"),
     "an empty line in the middle": (lambda d: joined([*lines(d)[:3], b"", *lines(d)[3:]]), 4, 0, "an empty line"),
