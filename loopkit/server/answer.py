@@ -6,6 +6,7 @@ Every fault on the way is one of loopkit's errors; text that is not UTF-8 is one
 from __future__ import annotations
 
 import codecs
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -63,15 +64,16 @@ class Answer:
         Whether it comes as events, by its content type.
     """
 
-    def __init__(self, wire: Wire, response: httpx.Response, attempts: int, started: float) -> None:
-        self._wire, self._response = wire, response
+    def __init__(self, wire: Wire, client: httpx.Client, response: httpx.Response, attempts: int, started: float) -> None:
+        self._wire, self._client, self._response = wire, client, response
         self.attempts, self.started = attempts, started
         self._type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         self.is_stream = self._type == "text/event-stream"
 
     def close(self) -> None:
         """Hang up; a server that is still writing sees it."""
-        self._response.close()
+        with contextlib.closing(self._client):
+            self._response.close()
 
     def events(self) -> Iterator[ServerSentEvent]:
         """The events, as they come.

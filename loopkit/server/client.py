@@ -264,9 +264,9 @@ class Server:
 
     def close(self) -> None:
         """Let go of the server; the embedded one ends. Again does nothing."""
-        self.wire.close()
         if self._child is not None:
-            self._child.close()
+            self._child.close()  # first: whatever else is interrupted, no process is left
+        self.wire.close()
 
     def __enter__(self) -> Self:
         return self
@@ -329,11 +329,7 @@ def connect(
     loopkit.errors.ServerUnreachable: http://127.0.0.1:9: no answer after ... Is the server running there?
     """
     wire = Wire(url, api_key=api_key, connect_timeout=connect_timeout, read_timeout=read_timeout)
-    try:
-        return Server(wire, probe(wire, model, connect_timeout))
-    except BaseException:
-        wire.close()
-        raise
+    return Server(wire, probe(wire, model, connect_timeout))
 
 
 def serve(
@@ -386,11 +382,10 @@ def serve(
     def gone() -> str | None:
         return None if child.alive() else f"the embedded process has ended; its last words: {child.log_tail(300).strip()}"
 
-    wire = Wire(child.url, api_key=child.key, gone=gone)
     try:
+        wire = Wire(child.url, api_key=child.key, gone=gone)
         size = llama.props(wire)["default_generation_settings"]["n_ctx"]  # llama.cpp rounds what was asked for
     except BaseException:
-        wire.close()
         child.close()
         raise
     server = Server(wire, Found("llama.cpp", child.build, file.name, size, slots), child)

@@ -33,7 +33,7 @@ START_TIMEOUT = 300.0  # seconds; a model of many gigabytes on a slow disk takes
 
 
 def _end(process: subprocess.Popen[bytes], log: IO[bytes], remove: Path | None, owner: int) -> None:
-    """End the server's process and remove what is private to it; only in the process that started it."""
+    """End the server's process and remove what is private to it; only in the process that started it. May be done again."""
     if os.getpid() != owner:
         return
     # SIGKILL: it holds nothing that would have to be saved, and the end of standard input does not reach it while a process
@@ -75,7 +75,8 @@ class Child:
         self.slot_dir = slot_dir
         self._process = process
         self._log = log
-        self._finalizer = weakref.finalize(self, _end, process, log, remove, os.getpid())
+        self._ending = (process, log, remove, os.getpid())
+        self._finalizer = weakref.finalize(self, _end, *self._ending)
 
     def __repr__(self) -> str:
         return f"Child({self.url!r}, pid={self.pid}, {'alive' if self.alive() else 'ended'})"
@@ -103,7 +104,8 @@ class Child:
 
     def close(self) -> None:
         """End the process and remove its private files; again does nothing."""
-        self._finalizer()
+        _end(*self._ending)  # not by the finalizer, which runs once: one that was interrupted can be done again
+        self._finalizer.detach()
 
 
 def start_child(

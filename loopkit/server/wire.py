@@ -1,8 +1,9 @@
 """HTTP to one server: its address and key, time-outs, retries, and every fault as an error of loopkit's.
 
 The body goes out byte for byte as it was built. Retried are a refused connection and the statuses 429, 502, 503 and 504: all of
-them come before the first byte of an answer. Nothing else is, and nothing in the middle of an answer. A connection serves one
-request, so none can have died while a tool ran. The key and a password are in no message. Knows nothing of chat completions.
+them come before the first byte of an answer. Nothing else is, and nothing in the middle of an answer. A client serves one
+request: no connection can have died while a tool ran, and what an interrupt leaves of one request is in no other's way. The key
+and a password are in no message. Knows nothing of chat completions.
 """
 
 from __future__ import annotations
@@ -132,16 +133,32 @@ class Wire:
             if not api_key.isascii() or not api_key.isprintable() or not api_key.strip():
                 raise InvalidConfig("api_key", "it is empty, or holds a line break or a character outside ASCII")
             headers["Authorization"] = f"Bearer {api_key}"
-        self._client = httpx.Client(
-            headers=headers,
-            auth=httpx.BasicAuth(*login) if login and api_key is None else None,
-            timeout=httpx.Timeout(read_timeout, connect=connect_timeout),
-            limits=httpx.Limits(max_keepalive_connections=0),
-            trust_env=not self.address.local,
-        )
+        self._headers, self._cookies = headers, httpx.Cookies()
+        self._auth = httpx.BasicAuth(*login) if login and api_key is None else None
+        self._tls = httpx.create_ssl_context(trust_env=not self.address.local)  # once: it reads every certificate
+        self._closed = False
 
     def close(self) -> None:
-        self._client.close()
+        self._closed = True
+
+    def _open(self) -> httpx.Client:
+        if self._closed:
+            raise ServerUnreachable(self.url, "this Server was closed here; serve or connect again", 0.0)
+        client = httpx.Client(
+            headers=self._headers,
+            cookies=self._cookies,  # copied
+            auth=self._auth,
+            timeout=httpx.Timeout(self._read_timeout, connect=self._connect_timeout),
+            limits=httpx.Limits(max_keepalive_connections=0),
+            trust_env=not self.address.local,
+            verify=self._tls,
+        )
+        # One thread has it, so there is nothing to lock; and Ctrl-C just as a lock was taken would leave it taken: httpcore takes
+        # it again while it cleans up, and would wait for itself.
+        for transport in (client._transport, *client._mounts.values()):
+            if isinstance(transport, httpx.HTTPTransport):
+                transport._pool._optional_thread_lock = contextlib.nullcontext()  # type: ignore[assignment]
+        return client
 
     def hide(self, text: str) -> str:
         """The text without key and password."""
@@ -162,16 +179,17 @@ class Wire:
         ServerError
             Unreachable, refused, too slow.
         """
-        self._check_open()
         began = time.monotonic()
         try:
-            response = self._client.request(
-                "GET" if body is None else "POST",
-                url,
-                content=body,
-                headers={} if body is None else {"Content-Type": "application/json"},
-                timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else timeout,
-            )
+            with contextlib.closing(self._open()) as client:
+                response = client.request(
+                    "GET" if body is None else "POST",
+                    url,
+                    content=body,
+                    headers={} if body is None else {"Content-Type": "application/json"},
+                    timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else timeout,
+                )
+                self._cookies = client.cookies
         except FAULTS as error:
             raise self.mapped(error, time.monotonic() - began) from error
         if not response.is_success:
@@ -193,14 +211,21 @@ class Wire:
         ServerError
             Unreachable, refused, too slow, cut, or the context exceeded.
         """
-        self._check_open()
+        client = self._open()
+        try:
+            return self._answer(client, request, hang_up)
+        except BaseException:
+            client.close()
+            raise
+
+    def _answer(self, client: httpx.Client, request: Request, hang_up: HangUp | None) -> Answer:
         began = time.monotonic()
         fault: LoopkitError
         for attempt in itertools.count(1):
             started = time.monotonic()
             try:
-                response = self._client.send(
-                    self._client.build_request(
+                response = client.send(
+                    client.build_request(
                         "POST",
                         f"{self.address.api}/chat/completions",
                         content=request.pieces(),
@@ -209,8 +234,9 @@ class Wire:
                     ),
                     stream=True,
                 )
+                self._cookies = client.cookies
                 if response.is_success:
-                    return Answer(self, response, attempt, started)
+                    return Answer(self, client, response, attempt, started)
                 fault, wait = self._refused(response, attempt), _retry_after(response)
             except FAULTS as error:
                 fault, wait = self.mapped(error, time.monotonic() - began, attempt), None
@@ -238,10 +264,6 @@ class Wire:
             body = body or f"it answers from {response.headers.get('location', 'elsewhere')}".encode()
             then = "Use that address"
         return self.hidden(refusal(self.url, response.status_code, body[:ERROR_BYTES], attempts=attempt, then=then))
-
-    def _check_open(self) -> None:
-        if self._client.is_closed:
-            raise ServerUnreachable(self.url, "this Server was closed here; serve or connect again", 0.0)
 
     def mapped(self, error: Exception, seconds: float, attempts: int = 1, received: int | None = None) -> LoopkitError:
         """One of loopkit's errors for one of httpx's; `received` where an answer had begun."""
