@@ -81,15 +81,12 @@ def judge(previous: Seen | None, now: Seen, between: Sequence[Seen] = ()) -> Dia
     reusable = expected if rendered is None else min(rendered.reusable, expected)
     parts: list[tuple[int, Diagnosis]] = []
     if rendered is None and parted is not None and parted.in_prompt:
-        parts.append(
-            (expected - cached, _client(parted, previous.body or b""))
-        )  # how far the tokens agree is not known: bytes alone say it
+        # how far the tokens agree is not known: bytes alone say it
+        parts.append((expected - cached, _client(parted, previous.body or b"")))
     else:
         if expected > reusable and rendered is not None:
-            sure = max(reusable, min(cached, expected)) if not rendered.exact else reusable
             before = _client(parted, previous.body or b"") if parted is not None and parted.in_prompt else _template(rendered)
-            parts.append((expected - sure, before))
-            reusable = sure
+            parts.append((expected - reusable, before))
         if reusable > cached:
             parts.append((reusable - cached, _server(previous, now, between, reusable, parted, tokens=rendered is not None)))
     parts = [part for part in parts if part[0] > 0]

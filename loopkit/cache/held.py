@@ -209,6 +209,7 @@ def _checkpoint(
 ) -> Diagnosis | None:
     """The slot held the tokens until the request came, and still they were read: its memory cannot be cut back so far."""
     held = None if before is None else before.holds(slot)
-    if now.engine != "llama.cpp" or held is None or held != previous.kept or _traffic(after, before):
+    if now.engine != "llama.cpp" or held is None or held != previous.kept:
         return None
-    return _made("no_checkpoint", "confirmed", "memory", evidence, held_tokens=held, **_at_checkpoint(previous, now))
+    sure: Certainty = "suspected" if _traffic(after, before) else "confirmed"  # another may have left as many tokens there
+    return _made("no_checkpoint", sure, "memory", evidence, held_tokens=held, **_at_checkpoint(previous, now))

@@ -248,9 +248,44 @@ TABLE: list[tuple[str, Seen, Seen, list[Seen], tuple[str, str, str | None, str |
     (
         "the host cache gave it back to a memory that could not take it all",
         first(),
-        second(len(BEFORE) - 5, before=counters(136, 600, host=64)),
+        second(len(BEFORE) - 4, before=counters(136, 600, host=64)),
         [other(ELSEWHERE)],
         ("no_checkpoint", "confirmed", "server", "memory"),
+    ),
+    (
+        "who it was is not known; what the host cache gave back ends at a checkpoint",
+        first(),
+        second(len(BEFORE) - 4 - 1, before=counters(136, 600, host=64)),
+        [],
+        ("no_checkpoint", "suspected", "server", "memory"),
+    ),
+    (
+        "a branch, and no host cache",
+        first(),
+        second(182, before=counters(208, 600, host=0)),
+        [other(SHARES_HALF)],
+        ("slot_taken", "confirmed", "server", "session b, request 7"),
+    ),
+    (
+        "slots are not shown, and others were answered",
+        first(after=Counters(read=300, written=0)),
+        second(0, before=Counters(read=700, written=9)),
+        [],
+        ("slot_taken", "suspected", "server", "slot 0"),
+    ),
+    (
+        "it held it all the time, while others were answered elsewhere",
+        first(),
+        second(0, before=counters(KEPT, 900)),
+        [],
+        ("no_checkpoint", "suspected", "server", "memory"),
+    ),
+    (
+        "too little was written to say that it is not kept",
+        replace(first(after=None, tokens=None), engine="vllm", usage=Usage(prompt_tokens=4100, completion_tokens=31)),
+        replace(second(0, before=None, engine="vllm", tokens=None), usage=Usage(prompt_tokens=5000, cached_tokens=4096)),
+        [],
+        ("unexplained", "unexplained", None, None),
     ),
     ("the slot held it all the time", first(), second(0), [], ("no_checkpoint", "confirmed", "server", "memory")),
     (
@@ -292,6 +327,41 @@ def test_table(
     assert (found.cause, found.certainty, found.mendable_by) == wanted[:3], found.evidence
     assert wanted[3] is None or str(found.where).startswith(wanted[3])
     assert encode(found.evidence), "evidence is plain JSON"
+
+
+HEAD_ALONE = view(("template", "["), ("messages[0].content", "Be brief." * 3))
+BRANCH = view(("template", "["), ("messages[0].content", "Be brief." * 8 + "And something else. " * 12))
+
+
+@pytest.mark.parametrize(
+    ("between", "rule"),
+    [
+        ([SHARES_HALF, ELSEWHERE], "not saved"),
+        ([ELSEWHERE, HEAD_ALONE], "not looked up"),
+        ([ELSEWHERE, BRANCH], "moved"),
+        ([ELSEWHERE], None),
+    ],
+)
+def test_the_rule_of_the_host_cache_is_told_with_its_shares(between: list[TokenView], rule: str | None) -> None:
+    last = other(between[-1]).kept
+    found = judge(first(), second(0, before=counters(last, 900, host=64)), [other(each) for each in between])
+    assert found.cause == ("host_cache_rule" if rule else "evicted")
+    thresholds = found.evidence["thresholds"]
+    assert (thresholds["rule"] or "").startswith(rule or "")
+    assert 0 <= thresholds["kept_when_taken"] <= 1
+    assert (thresholds["kept_when_taken"] >= 0.5) is (rule == "not saved")
+    assert (thresholds["kept_when_back"] >= 0.5) is (rule == "not looked up")
+
+
+def test_an_entry_of_little_use_is_not_loaded() -> None:
+    edited = view(("template", "["), ("messages[0].content", "Be brief." * 4 + "Edited." + "Be brief." * 20))
+    now = second(
+        1, body=body(U1, A1, U2).replace(b"brief", b"short"), tokens=edited, before=counters(len(ELSEWHERE), 900, host=64)
+    )
+    now = replace(now, usage=Usage(prompt_tokens=len(edited), cached_tokens=1))
+    found = judge(first(), now, [other(ELSEWHERE)])
+    assert (found.cause, found.evidence["also"]["cause"]) == ("system_changed", "host_cache_rule")
+    assert found.evidence["also"]["evidence"]["thresholds"]["rule"].startswith("not loaded")
 
 
 def test_the_smaller_part_of_a_loss_stands_beside_the_larger() -> None:

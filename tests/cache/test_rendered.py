@@ -84,6 +84,26 @@ def test_what_was_written_is_compared_with_what_the_template_makes_of_it(sent: s
     assert found.where == (None if how == "extends" else "messages[2].content")
 
 
+def test_an_answer_that_was_cut_has_no_end_token() -> None:
+    before, now = prompt("Be brief.", "Hi."), prompt("Be brief.", "Hi.", "Done.", "More.")
+    sent = body("Be brief.", "Hi.", "Done.", "More.")
+    for written, how in ((4, "retokenised"), (5, "extends"), (6, "extends"), (7, "retokenised")):
+        assert compare(before, now, Usage(completion_tokens=written), sent).how == how, written
+
+
+def test_behind_a_call_the_template_writes_what_the_model_closed_it_with() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
+    roles = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    sent = encode({"messages": [*roles, {"role": "tool", "content": "Mist."}]})
+    label = "messages[1].tool_calls[0].function"
+    head = (("template", "["), ("messages[0].content", "Hi."), ("template", "]["))
+    said = ((label + ".name", "look"), ("template", ", "), (label + ".arguments", '{"a": 1}'), ("template", "})]["))
+    before, now = view(*head), view(*head, *said, ("messages[2].content", "Mist."))
+    least, most = len('look, {"a": 1}'), len('look, {"a": 1}})][')
+    for written, how in ((least - 1, "retokenised"), (least + 1, "extends"), (most + 1, "extends"), (most + 2, "retokenised")):
+        assert compare(before, now, Usage(completion_tokens=written), sent).how == how, written
+
+
 def test_tokens_of_several_bytes_part_where_the_byte_is() -> None:
     before, now = prompt("Be brief.", "Hi.", size=3), prompt("Be brief.", "Hi.", "Done!!x", "More.", size=3)
     found = compare(before, now, Usage(completion_tokens=4), body("Be brief.", "Hi.", "Done!?x", "More."))
