@@ -315,7 +315,10 @@ def _newer(old: Raw, new: Raw) -> Raw:
 
 
 def _mapping(raw: Raw) -> dict[str, Any] | None:
-    value = decode(bytes(raw)) if bytes(raw) else None
+    try:
+        value = decode(bytes(raw)) if bytes(raw) else None
+    except ValueError:  # such as a number beyond 64 bits and every float: no log could hold it, so nothing was reported
+        return None
     return value if isinstance(value, dict) else None
 
 

@@ -7,7 +7,6 @@ that do not add up are said, so that the caller can keep the server's own words.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -114,7 +113,7 @@ class _Reader:
 
     def milliseconds(self, path: str) -> float | None:
         value = self._find(path)
-        if type(value) in (int, float) and math.isfinite(value) and value >= 0:
+        if type(value) in (int, float) and 0 <= value <= LARGEST:
             return float(value)
         return None
 

@@ -198,6 +198,23 @@ def test_what_does_not_add_up_is_said_and_kept_as_it_came(usage: dict[str, Any],
     assert bytes(completion.reported) == encode(usage)
 
 
+@pytest.mark.parametrize("number", ["1e400", "9" * 5000, "-1e400"], ids=["1e400", "5,000 digits", "-1e400"])
+@pytest.mark.parametrize(
+    ("members", "prompt"),
+    [
+        ('"usage":{"prompt_tokens":N}', None),
+        ('"usage":{"prompt_tokens":100,"total_tokens":7,"completion_tokens":3,"of_its_own":N}', None),
+        ('"usage":{"prompt_tokens":100},"timings":{"prompt_ms":N}', 100),
+        ('"usage":{"prompt_tokens":N},"timings":{"cache_n":75,"prompt_n":25,"predicted_ms":N}', None),
+    ],
+)
+def test_a_number_that_nothing_can_hold_is_as_if_it_had_not_been_reported(members: str, prompt: int | None, number: str) -> None:
+    body = '{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}],' + members.replace("N", number) + "}"
+    completion = whole(body.encode(), URL)
+    assert completion.usage == Usage(prompt_tokens=prompt)
+    assert (completion.reported, completion.usage_fault) == (UNSET, None)
+
+
 def test_b17_null_is_not_zero_even_after_a_hit() -> None:
     reported, silent = (
         of_whole(usage=BASE | more).usage for more in (details(cached_tokens=75), {"prompt_tokens_details": None})

@@ -130,6 +130,11 @@ def test_timings_without_cache_n_give_no_cached_count() -> None:
     assert (read.usage.prompt_tokens, read.usage.cached_tokens, read.usage.prompt_ms) == (23, None, 4.5)
 
 
+@pytest.mark.parametrize("value", [10**309, 1e300, float("inf"), float("nan"), -1, True, "4.5"])
+def test_a_time_that_is_none_is_left_out(value: object) -> None:
+    assert normalise({"prompt_tokens": 23}, {"prompt_n": 3, "prompt_ms": value}).usage == Usage(prompt_tokens=23)
+
+
 @pytest.mark.parametrize(
     ("usage", "timings", "expected", "said"),
     [
