@@ -170,7 +170,7 @@ class Assembly:
         self._reasoning: str | None = None
         self._usage = self._timings = Raw()
         self._facts: dict[str, str] = {}
-        self._answered = False
+        self._answered = self._messaged = False
         self.received = 0
         "Events taken in."
         self.finish_reason: str | None = None
@@ -223,6 +223,7 @@ class Assembly:
             key = "delta" if bytes(choice.delta) not in (b"", NULL) else "message"
             raw = choice.delta if key == "delta" else choice.message
             if bytes(raw) not in (b"", NULL):
+                self._messaged = True
                 inner = None if loose is None else loose["choices"][position][key]
                 deltas += self._absorb_message(raw, inner, whole=key == "message")
             if isinstance(choice.finish_reason, str) and choice.finish_reason:
@@ -306,6 +307,20 @@ class Assembly:
             build=self._facts.get("system_fingerprint"),
         )
 
+    def finish_whole(self) -> Completion:
+        """As `finish`, of an answer that came at once: without a ``finish_reason`` it is final where its message says something.
+
+        Raises
+        ------
+        StreamCut
+            It holds no message, or is not final.
+        """
+        if self._answered and not self._messaged:
+            raise self._cut("it holds no message")
+        texts = (value for name in ("content", *REASONING) for value in self._members.values.get(name, ()))
+        self.done = bool(self._calls) or any(value not in ("", NULL, b"[]") for value in texts)
+        return self.finish()
+
     def _cut(self, why: str) -> StreamCut:
         return StreamCut(self._url, why, self.received)
 
@@ -341,5 +356,4 @@ def whole(data: bytes, url: str, *, first_call: int = 1) -> Completion:
     except UnicodeDecodeError as error:
         raise StreamCut(url, f"byte {error.start} is not UTF-8", 0) from error
     assembly.feed(text)
-    assembly.done = True
-    return assembly.finish()
+    return assembly.finish_whole()

@@ -356,42 +356,6 @@ def test_lone_halves_in_calls_and_nested_members_are_counted() -> None:
     assert completion.replaced == 2
 
 
-def test_a_whole_answer() -> None:
-    body = b"""{"id":"r1","model":"m","system_fingerprint":"b1","choices":[{"index":0,"finish_reason":"tool_calls","message":{
-      "role":"assistant","content":null,"refusal":null,"tool_calls":[
-        {"index": 5, "id":"x","type":"function","function":{"name":"f","arguments":"{\\"n\\": 1.10}"}},
-        {"id":"x","type":"function","function":{"name":"f","arguments":{"n": 1.10}}}]}}],"usage":{"prompt_tokens":5}}"""
-    completion = whole(body, URL, first_call=3)
-    assert (completion.content, completion.finish_reason) == (None, "tool_calls")
-    assert (completion.response_id, completion.model, completion.build) == ("r1", "m", "b1")
-    assert bytes(completion.tool_calls or b"") == (
-        b'[{"index":5,"id":"x","type":"function","function":{"name":"f","arguments":"{\\"n\\": 1.10}"}},'
-        b'{"id":"call_4","type":"function","function":{"name":"f","arguments":"{\\"n\\":1.10}"}}]'
-    )
-    assert completion.extra == Extra(members={"refusal": Raw(b"null")})
-    assert completion.usage.prompt_tokens == 5
-
-
-@pytest.mark.parametrize("form", ["null", "[]"])
-def test_no_calls_of_a_whole_answer_stay_as_they_came(form: str) -> None:
-    completion = whole(('{"choices":[{"message":{"content":"x","tool_calls":' + form + "}}]}").encode(), URL)
-    assert bytes(completion.tool_calls or b"") == form.encode()
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"<html>", b"{}", b'{"choices":[]}', b'{"choices":[{"message":{"content":"\xff"}}]}', b"[DONE]"]
-)
-def test_a_whole_answer_that_is_none(body: bytes) -> None:
-    with pytest.raises(StreamCut):
-        whole(body, URL)
-
-
-def test_an_error_in_a_whole_200() -> None:
-    with pytest.raises(ContextExceeded) as caught:
-        whole(b'{"error":{"code":400,"type":"exceed_context_size_error","n_prompt_tokens":14429,"n_ctx":8192}}', URL)
-    assert (caught.value.prompt_tokens, caught.value.context_size) == (14429, 8192)
-
-
 pieces = st.lists(
     st.sampled_from(["a", "é", "\u2028", "\\", '"', "\n", "\ud83d", "\ude00", "😀", "\x00", "{", "}"]), max_size=6
 ).map("".join)
