@@ -16,9 +16,10 @@ import enum
 import json
 import os
 import select
+import shutil
 import sys
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 # What loopkit decides: who may reach the server, what it may touch, and what `serve` has an argument for.
 _OWN = {
@@ -50,23 +51,30 @@ class _InvalidError(Exception):
     """A parameter that llama.cpp has not, or not so."""
 
 
-def _watch(parent: int) -> None:
+def _leave(private: str | None) -> NoReturn:
+    """End this process, and remove what is private to it: a parent that was killed could not."""
+    if private is not None:
+        shutil.rmtree(private, ignore_errors=True)
+    os._exit(0)
+
+
+def _watch(parent: int, private: str | None) -> None:
     """End this process when the parent ends or lets go of standard input."""
     watched = [0]
     if hasattr(os, "pidfd_open"):
         try:
             watched.append(os.pidfd_open(parent))
         except ProcessLookupError:
-            os._exit(0)
+            _leave(private)
         except OSError:
             pass  # a sandbox without pidfd: the end of standard input is what is left
     if os.getppid() != parent:
-        os._exit(0)  # it was gone before we looked, and its number may be another's by now
+        _leave(private)  # it was gone before we looked, and its number may be another's by now
     while True:
         ready, _, _ = select.select(watched, [], [])
         # os.read, not sys.stdin: the buffered reader aborts the interpreter when a failed start ends it
         if ready != [0] or not os.read(0, 4096):
-            os._exit(0)
+            _leave(private)
 
 
 def _convert(current: Any, value: Any) -> Any:
@@ -144,7 +152,7 @@ def main() -> None:
     """Read the configuration, serve, answer, and stay until the parent is gone."""
     with open(0, "rb", buffering=0, closefd=False) as stdin:
         config = json.loads(stdin.readline())  # noqa: TID251  # loopkit.encoding would bring msgspec into this process
-    watcher = threading.Thread(target=_watch, args=(config["parent"],), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(config["parent"], config["private"]), daemon=True)
     watcher.start()
     answer, server = _serve(config)
     with open(int(sys.argv[1]), "wb") as pipe:

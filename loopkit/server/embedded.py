@@ -4,7 +4,7 @@ A crash or a hang of llama.cpp does not take the kernel with it: this process ne
 names or prompts: it takes a ``ModelFile`` and gives back a ``Child`` with an address and a key.
 
 The child ends with ``Child.close()``, when the last reference to it goes, when the interpreter exits and, by its own watch,
-when this process is killed. A process that was forked from this one never ends it.
+when this process is killed; its private slot directory goes with it. A process that was forked from this one never ends it.
 """
 
 from __future__ import annotations
@@ -180,6 +180,7 @@ def start_child(
                 "slots": slots,
                 "context": context,
                 "slot_dir": f"{folder}{os.sep}",
+                "private": None if private is None else str(private),
                 "llama": {"cache_ram_mib": cache_ram_mib, **llama},
             },
             "serve",

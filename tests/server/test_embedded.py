@@ -157,34 +157,35 @@ if sys.argv[2] == "fork":
     if not fork:
         os.close(1)
         signal.pause()
+(child.slot_dir / "saved.bin").touch()
 print(child.pid, fork, child.slot_dir, flush=True)
 sys.stdin.readline()
+if sys.argv[3] == "os._exit":
+    os._exit(0)
 """
 
 
 @pytest.mark.parametrize("forked", ["alone", "fork"])
-@pytest.mark.parametrize("end", ["exit", "SIGKILL"])
-def test_it_ends_with_its_parent(tiny: ModelFile, forked: str, end: str) -> None:
-    command = [sys.executable, "-c", PARENT, str(tiny.path), forked]
+@pytest.mark.parametrize("end", ["exit", "os._exit", "SIGKILL", "SIGTERM"])
+def test_it_ends_with_its_parent_and_leaves_nothing(tiny: ModelFile, forked: str, end: str) -> None:
+    command = [sys.executable, "-c", PARENT, str(tiny.path), forked, end]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdin is not None
         assert parent.stdout is not None
         pid, fork, slot_dir = parent.stdout.readline().split()
         server = os.pidfd_open(int(pid))
         try:
-            if end == "exit":
+            if end.startswith("SIG"):
+                parent.send_signal(signal.Signals[end])
+            else:
                 parent.stdin.write("\n")
                 parent.stdin.flush()
-            else:
-                parent.kill()
             parent.wait(30)
             assert ended(server)
-            assert Path(slot_dir).exists() == (end == "SIGKILL")
+            assert not Path(slot_dir).exists()
         finally:
             if fork != "0":
                 os.kill(int(fork), signal.SIGKILL)
-            if Path(slot_dir).exists():
-                Path(slot_dir).rmdir()
 
 
 def test_a_forked_process_does_not_end_it(tiny: ModelFile) -> None:
@@ -233,6 +234,9 @@ def test_a_slot_directory_of_ones_own_is_kept(tiny: ModelFile, tmp_path: Path) -
     with client(started) as http:
         Answer(http, [user("Hello")], id_slot=0)
         http.post("/slots/0?action=save", json={"filename": "mine.bin"}).raise_for_status()
+    assert started._process.stdin is not None
+    started._process.stdin.close()  # it ends of itself
+    assert ended(os.pidfd_open(started.pid))
     started.close()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.bin"]
 
