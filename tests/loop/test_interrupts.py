@@ -268,8 +268,10 @@ class Sweep:
 def test_an_interrupt_at_any_step_of_a_turn(tmp_path: Path) -> None:
     with Engine() as engine, Server(Wire(engine.url), Found("llama.cpp")) as server:
         server._tags = loopkit.neutralise.DEFAULT
-        with begin(server, tmp_path, "count", tools=[now_in]) as loop, Sweep(0) as sweep:
-            loop.ask("What is the time?")
+        with begin(server, tmp_path, "count", tools=[now_in]) as loop:
+            loop.ask("Before.")  # a server is asked once for what it does not show
+            with Sweep(0) as sweep:
+                loop.ask("What is the time?")
         steps = sweep.seen
         places = range(1, steps + 1, max(1, steps // SAMPLE) if SAMPLE else 1)
         for at in places:
