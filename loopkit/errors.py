@@ -256,9 +256,12 @@ class PendingCalls(SessionError):
 class TornLog(SessionError):
     """A log that is not what a session writes; it was not touched."""
 
-    def __init__(self, path: str, line: int, offset: int, why: str, session_dir: str | None = None) -> None:
+    def __init__(
+        self, path: str, line: int, offset: int, why: str, session_dir: str | None = None, *, at_end: bool = False
+    ) -> None:
         super().__init__(path, line, offset, why, session_dir)
         self.path, self.line, self.offset, self.why, self.session_dir = path, line, offset, why, session_dir
+        self.at_end = at_end  # something is missing behind the last whole line: so it looks while a writer is at it, too
 
     def __str__(self) -> str:
         text = f"{self.path}:{self.line}: {self.why} (byte {self.offset}). The file was not touched"

@@ -9,19 +9,24 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import glob
+import os
+import stat
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
 from loopkit.card import Card
-from loopkit.errors import InvalidConfig, LogError
+from loopkit.errors import InvalidConfig, LogError, SessionIOError, TornLog, describe
 from loopkit.logs import frames
 from loopkit.logs.columns import Part
-from loopkit.logs.read import is_locked, read_epoch, read_replay
+from loopkit.logs.read import read_epoch, read_replay
+from loopkit.session.live import is_locked
+from loopkit.session.store import is_log_name, log_numbers, log_path, session_directories
 
 __all__ = ["Loadable", "Logs", "load"]
 
@@ -169,12 +174,20 @@ def load(what: Loadable, *, progress: bool | None = None) -> Logs:
     Logs
         Without rows where a home holds no session.
 
+    Warns
+    -----
+    UserWarning
+        For each directory in a home's ``sessions`` that holds no session, and for each damaged log in its ``replays``, of which
+        the lines before the fault are taken: a replay is a measurement that ends where it was cut.
+
     Raises
     ------
     TornLog
         With file and line. A session that is being written right now is read up to its last whole group.
     LogError
         When something is not there, or not a log.
+    SessionIOError
+        When the system refuses; names the path.
 
     Examples
     --------
@@ -183,16 +196,22 @@ def load(what: Loadable, *, progress: bool | None = None) -> Logs:
         ...
     loopkit.errors.LogError: no such runs: nothing is there. Give a home, a session's directory, a .jsonl or a pattern
     """
-    files = list({file.resolve(): file for file in _files(what)}.values())
-    sizes = [file.stat().st_size for file in files]
+    notes: list[str] = []
+    try:
+        files = list({os.path.realpath(found.path): found for found in _files(what, notes)}.values())
+    except OSError as error:
+        raise SessionIOError(str(error.filename or what), "read", describe(error)) from error
+    sizes = [found.path.stat().st_size if found.path.is_file() else 0 for found in files]
     shown = sum(sizes) >= LONG if progress is None else progress
     parts: list[Part] = []
     with tqdm(total=sum(sizes), unit="B", unit_scale=True, desc="load", disable=not shown) as bar:
-        for file, size in zip(files, sizes, strict=True):
-            part = read_replay(file) if _is_replay(file) else read_epoch(file)
+        for found, size in zip(files, sizes, strict=True):
+            part = _read(found, notes)
             if part is not None:
                 parts.append(part)
             bar.update(size)
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=2)
     return Logs(_in_order(parts))
 
 
@@ -209,48 +228,86 @@ def _in_order(parts: Iterable[Part]) -> tuple[Part, ...]:
     return tuple(epochs[number] for epochs in by_session.values() for number in sorted(epochs))
 
 
-def _files(what: Loadable) -> Iterator[Path]:
+class _Found(NamedTuple):
+    path: Path
+    beside: bool = False
+    "Found in a home, beside others that it must not hide, and not asked for by name."
+
+
+def _read(found: _Found, notes: list[str]) -> Part | None:
+    if not _is_replay(found.path):
+        return read_epoch(found.path)
+    try:
+        return read_replay(found.path)
+    except (TornLog, SessionIOError) as error:
+        if not found.beside:
+            raise
+        line = error.line if isinstance(error, TornLog) else 1
+        place = f"{found.path}:{line}: {error.why}" if isinstance(error, TornLog) else str(error)
+        notes.append(f"{place}. Of this replay {line - 1 or 'no'} {'line is' if line == 2 else 'lines are'} loaded")
+        return read_replay(found.path, lines=line - 1) if line > 1 else None
+
+
+def _files(what: Loadable, notes: list[str]) -> Iterator[_Found]:
     """The log files of what was asked for."""
     if isinstance(what, HasDir):
         yield from _in_session(what.dir)
     elif isinstance(what, (str, Path)):
         path = Path(what)
-        if path.is_dir():
-            yield from _in_directory(path)
-        elif path.is_file():
-            if not _is_replay(path) and not path.stem.isdecimal():
-                raise LogError(str(path), "not a log of a session or a replay", f"A session's log is called 0.jsonl. {HOW}")
-            yield path
-        else:
-            found = sorted(glob.glob(str(path), recursive=True)) if glob.has_magic(str(path)) else []
+        try:
+            mode = path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # the last for what no path can hold, such as a NUL
+            found = _matching(str(path))
             if not found:
-                raise LogError(str(path), "nothing is there", HOW)
-            yield from _files(found)
+                raise LogError(str(path), "nothing is there", HOW) from None
+            yield from _files(found, notes)
+            return
+        if stat.S_ISDIR(mode):
+            yield from _in_directory(path, notes)
+        elif _is_replay(path) or is_log_name(path.name):
+            yield _Found(path)
+        else:
+            raise LogError(str(path), "not a log of a session or a replay", f"A session's log is called 0.jsonl. {HOW}")
     else:
         for one in what:
-            yield from _files(one)
+            yield from _files(one, notes)
 
 
-def _in_directory(path: Path) -> Iterator[Path]:
+def _matching(pattern: str) -> list[str]:
+    try:
+        found = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else []
+    except ValueError:
+        return []
+    return [path for path in found if path != pattern]  # a link of this very name that leads nowhere
+
+
+def _in_directory(path: Path, notes: list[str]) -> Iterator[_Found]:
     names = {entry.name for entry in path.iterdir()}
     if not names or names.intersection(HOME):
-        for directory in sorted((path / "sessions").glob("*/")):
-            yield from _in_session(directory)
-        yield from sorted((path / "replays").glob("*.jsonl"))
+        named, others = session_directories(path)
+        notes += [f"{directory}: not the name of a session, so it was left out" for directory in others]
+        for directory in named:
+            if log_path(directory, 0).is_symlink() or log_path(directory, 0).exists() or is_locked(directory):
+                yield from _in_session(directory)
+            else:
+                notes.append(f"{directory}: it has no 0.jsonl, so it is no session, and was left out")
+        if (path / "replays").is_dir():
+            found = sorted(entry for entry in (path / "replays").iterdir() if entry.suffix == ".jsonl")
+            yield from (_Found(replay, beside=True) for replay in found)
     elif names.intersection(("0.jsonl", "0.baseline.json")):
         yield from _in_session(path)
     else:
         raise LogError(str(path), "neither a home nor a session: it has no sessions/ and no 0.jsonl", HOW)
 
 
-def _in_session(directory: Path) -> Iterator[Path]:
-    numbers = sorted(int(file.stem) for file in directory.glob("*.jsonl") if file.stem.isdecimal())
+def _in_session(directory: Path) -> Iterator[_Found]:
+    numbers = log_numbers(directory)
     if not numbers and is_locked(directory):
         return
     if numbers != list(range(len(numbers))) or not numbers:
         missing = next(number for number in range(len(numbers) + 1) if number not in numbers)
         raise LogError(str(directory), f"a session without its {missing}.jsonl", "Put the file back, or leave the session out")
-    yield from (directory / f"{number}.jsonl" for number in numbers)
+    yield from (_Found(log_path(directory, number)) for number in numbers)
 
 
 def _is_replay(file: Path) -> bool:

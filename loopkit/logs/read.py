@@ -7,9 +7,7 @@ of dataframes, or of what was asked for.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress, count, islice
@@ -26,11 +24,9 @@ from loopkit.ids import Timestamp
 from loopkit.logs.columns import COUNT, REQUESTS, Growing, Part, loss_columns, times
 from loopkit.records import CacheLoss, EpochEnd, ReplayRecord, SessionStart, UsageRecord
 from loopkit.session.journal import Block, body_of, checked_blocks
+from loopkit.session.live import is_locked, settled
 
-__all__ = ["is_locked", "read_epoch", "read_replay"]
-
-if sys.platform != "win32":
-    import fcntl
+__all__ = ["read_epoch", "read_replay"]
 
 T = TypeVar("T")
 T2 = TypeVar("T2")
@@ -161,6 +157,10 @@ def read_epoch(path: Path) -> Part | None:
     TornLog
         With file and line.
     """
+    return settled(path.parent, lambda: _read_epoch(path))
+
+
+def _read_epoch(path: Path) -> Part | None:
     seen = _Pass(path)
     with _times_named(path):
         for block in _blocks(path):
@@ -218,14 +218,25 @@ def _part(seen: _Pass) -> Part:
     )
 
 
-def read_replay(path: Path) -> Part:
+def read_replay(path: Path, *, lines: int | None = None) -> Part:
     """Read a replay log, ``<home>/replays/<id>.jsonl``.
+
+    Parameters
+    ----------
+    path : Path
+        The log.
+    lines : int, optional
+        How many of the first lines to read; all where not given.
 
     Raises
     ------
     TornLog
         With file and line.
     """
+    return settled(path.parent, lambda: _read_replay(path, lines))
+
+
+def _read_replay(path: Path, limit: int | None) -> Part:
     lines = _Lines(_replay, b"r")
     usage = Growing({**REQUESTS, "lost_tokens": COUNT})
     losses: list[ReplayRecord] = []
@@ -234,8 +245,8 @@ def read_replay(path: Path) -> Part:
     seen = 0
     with _times_named(path):
         for block in _blocks(path):
-            lines.waiting = block.lines
-            records = lines.decode(path, b"r" * (seen + len(block.lines)))
+            lines.waiting = block.lines[: None if limit is None else limit - seen]
+            records = lines.decode(path, b"r" * (seen + len(lines.waiting)))
             first = first or records[0]
             for row, record in enumerate(records, seen):
                 if (record.session, record.variant, record.request) != (first.session, first.variant, row + 1):
@@ -245,9 +256,11 @@ def read_replay(path: Path) -> Part:
                     rows.append(row)
             usage.add(records)
             seen += len(records)
+            if seen == limit:
+                break
+        columns = usage.arrays()
     if first is None:
-        raise _torn(path, 0, "there is no whole record")
-    columns = usage.arrays()
+        raise _torn(path, 0, "there is no whole record", at_end=True)
     columns["turn"] = np.full(seen, -1)
     columns["new_bytes"] = np.diff(columns["request_bytes"], prepend=0)
     return Part(
@@ -275,7 +288,8 @@ def _check_order(seen: _Pass) -> tuple[SessionStart, int]:
     """
     path, kinds, start = seen.path, seen.kinds, seen.start
     if start is None or kinds[0] != START:
-        raise _torn(path, 0, "the first record is not a session_start" if kinds else "there is no whole record")
+        why = "the first record is not a session_start" if kinds else "there is no whole record"
+        raise _torn(path, 0, why, at_end=not kinds)
     if start.session != path.parent.name or str(start.epoch) != path.stem:
         raise _torn(path, 0, f"it says that it is epoch {start.epoch} of session {start.session}")
     begin = 1 + (0 if start.carried is UNSET else start.carried.records)
@@ -291,7 +305,7 @@ def _check_order(seen: _Pass) -> tuple[SessionStart, int]:
         if rest[0] == USER:
             del seen.asked[-1], seen.before[-1]
     elif rest in UNFINISHED:
-        raise _torn(path, groups.end(), "the last group of records is unfinished")
+        raise _torn(path, groups.end(), "the last group of records is unfinished", at_end=True)
     elif rest not in (b"", b"e"):
         wrong = next(length for length in range(len(rest)) if rest[: length + 1] not in (*UNFINISHED, b"e"))
         raise _torn(path, groups.end() + wrong, "this record cannot stand here")
@@ -303,11 +317,8 @@ def _blocks(path: Path) -> Iterator[Block]:
     try:
         yield from checked_blocks(path, session_dir=_session_dir(path), size=1 << 17)
     except TornLog as torn:
-        if not is_locked(path.parent):
+        if not torn.at_end or not is_locked(path.parent):
             raise
-        with path.open("rb") as file:
-            if any(line.endswith(b"\n") for line in islice(file, torn.line - 1, None)):
-                raise
 
 
 @contextmanager
@@ -330,27 +341,13 @@ def _times_in(heads: Sequence[bytes]) -> list[bytes]:
     return b"".join(heads).split(b'"time":"')[1:]
 
 
-def is_locked(directory: Path) -> bool:
-    """Whether a writer has the session. Asked only of an unfinished end: asking could turn a writer away who comes just then."""
-    if sys.platform == "win32":
-        return False
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
-
-
 def _session_dir(path: Path) -> Path | None:
     return None if path.parent.name == "replays" else path.parent
 
 
-def _torn(path: Path, index: int, why: str) -> TornLog:
+def _torn(path: Path, index: int, why: str, *, at_end: bool = False) -> TornLog:
     """Name the line of this index; where it begins is looked up, for this is rare."""
     with path.open("rb") as file:
         offset = sum(map(len, islice(file, index)))
     where = _session_dir(path)
-    return TornLog(str(path), index + 1, offset, why, None if where is None else str(where))
+    return TornLog(str(path), index + 1, offset, why, None if where is None else str(where), at_end=at_end)

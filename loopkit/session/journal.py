@@ -8,17 +8,19 @@ Knows nothing of what the lines say.
 
 from __future__ import annotations
 
+import errno
 import re
+import stat
 import struct
 from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from loopkit.encoding import crc32, decode
 from loopkit.errors import SessionIOError, TornLog, describe
 
-__all__ = ["Block", "Fault", "body_of", "checked_blocks", "close_line", "torn"]
+__all__ = ["Block", "Fault", "body_of", "checked_blocks", "close_line", "open_regular", "torn"]
 
 BLOCK = 1 << 16
 """Bytes read at once: small enough that the allocator takes and gives them without the system, so memory stays flat."""
@@ -86,6 +88,19 @@ def close_line(body: bytes, crc: int) -> tuple[bytes, int]:
     return b'%b,"crc":"%08x"}\n' % (body, crc), crc
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read it.
+
+    Raises
+    ------
+    OSError
+        When the system refuses; also for what is not a regular file: a FIFO would let the reader wait for ever.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return path.open("rb", buffering=BLOCK)
+
+
 def checked_blocks(
     path: Path, *, session_dir: Path | None = None, faults: list[Fault] | None = None, size: int = BLOCK
 ) -> Iterator[Block]:
@@ -121,7 +136,7 @@ def checked_blocks(
     line, offset, chain, whole = 1, 0, _Chain(0), True
     unfinished = b""
     try:
-        with path.open("rb", buffering=BLOCK) as file:
+        with open_regular(path) as file:
             while not unfinished and (lines := file.readlines(size)):
                 if not lines[-1].endswith(b"\n"):
                     unfinished = lines.pop()
@@ -145,7 +160,7 @@ def checked_blocks(
     if unfinished:
         why, at = _why(unfinished, line)
         why = "the last line does not end in a line feed" + (f": {why}" if why else ", though it is whole")
-        _report([Fault(str(path), line, offset + at, why)], session_dir, faults)
+        _report([Fault(str(path), line, offset + at, why)], session_dir, faults, at_end=True)
 
 
 class _Chain(NamedTuple):
@@ -211,13 +226,14 @@ def _why(text: bytes, line: int) -> tuple[str, int]:
     return "", 0
 
 
-def _report(found: list[Fault], session_dir: Path | None, faults: list[Fault] | None) -> None:
+def _report(found: list[Fault], session_dir: Path | None, faults: list[Fault] | None, *, at_end: bool = False) -> None:
     if faults is not None:
         faults += found
     elif found:
-        raise torn(found[0], session_dir)
+        raise torn(found[0], session_dir, at_end=at_end)
 
 
-def torn(fault: Fault, session_dir: Path | None) -> TornLog:
+def torn(fault: Fault, session_dir: Path | None, *, at_end: bool = False) -> TornLog:
     """The error of a fault in a log."""
-    return TornLog(fault.path, fault.line or 0, fault.offset or 0, fault.why, None if session_dir is None else str(session_dir))
+    where = None if session_dir is None else str(session_dir)
+    return TornLog(fault.path, fault.line or 0, fault.offset or 0, fault.why, where, at_end=at_end)

@@ -69,7 +69,7 @@ def read_log(path: Path, order: Order, records: list[LogRecord], *, session_dir:
         end = End(block.crc, block.offset_of(len(block.lines)), len(records))
     if not order.sound:
         why = order.unfinished() if records else "the log is empty, so there is no session_start"
-        raise torn(Fault(str(path), end.line or 1, end.size, why), session_dir)
+        raise torn(Fault(str(path), end.line or 1, end.size, why), session_dir, at_end=True)
     return end
 
 

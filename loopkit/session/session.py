@@ -57,7 +57,7 @@ class Session:
         self.home = Path(os.path.abspath(home))
         self.id, self.dir = id, self.dir_for(self.home, id)
         epochs: list[Epoch] = []
-        tail = read_epochs(self.dir, id, epochs)
+        tail = read_epochs(self.dir, id, epochs, live=lock is None)
         self._writer = Writer(self.dir, epochs, tail, lock)
 
     @staticmethod

@@ -14,15 +14,38 @@ from msgspec import structs
 
 from loopkit.baseline import Baseline
 from loopkit.encoding import sha256
-from loopkit.errors import BaselineError, BaselineMismatch, OutOfOrder, SessionIOError, SessionNotFound, TornLog, describe
+from loopkit.errors import (
+    BaselineError,
+    BaselineMismatch,
+    InvalidId,
+    OutOfOrder,
+    SessionIOError,
+    SessionNotFound,
+    TornLog,
+    describe,
+)
 from loopkit.ids import SessionId, Timestamp
 from loopkit.records import Forked, LogRecord, SessionStart, settle
 from loopkit.session.disk import create_file, make_directory, remove, sync_directory
-from loopkit.session.journal import close_line
+from loopkit.session.journal import close_line, open_regular
+from loopkit.session.live import is_locked, settled
 from loopkit.session.order import Order
 from loopkit.session.scan import End, read_log
 
-__all__ = ["Encoded", "Epoch", "baseline_path", "encode_records", "load_baseline", "log_path", "read_epochs", "write_session"]
+__all__ = [
+    "Encoded",
+    "Epoch",
+    "baseline_path",
+    "encode_records",
+    "is_log_name",
+    "load_baseline",
+    "log_numbers",
+    "log_path",
+    "read_epochs",
+    "read_live",
+    "session_directories",
+    "write_session",
+]
 
 _LOG_NAME = re.compile(r"(0|[1-9][0-9]*)\.jsonl", re.ASCII)
 
@@ -51,6 +74,33 @@ def baseline_path(directory: Path, epoch: int) -> Path:
     return directory / f"{epoch}.baseline.json"
 
 
+def session_directories(home: Path) -> tuple[list[Path], list[Path]]:
+    """The directories in a home's ``sessions``, in order: those with the name of a session, and those with another."""
+    if not (home / "sessions").is_dir():
+        return [], []
+    found = [path for path in sorted((home / "sessions").iterdir()) if path.is_dir()]
+    named = [path for path in found if _is_session_id(path.name)]
+    return named, [path for path in found if path not in named]
+
+
+def _is_session_id(name: str) -> bool:
+    try:
+        SessionId(name)
+    except InvalidId:
+        return False
+    return True
+
+
+def is_log_name(name: str) -> bool:
+    """Whether a file of this name is the log of an epoch."""
+    return _LOG_NAME.fullmatch(name) is not None
+
+
+def log_numbers(directory: Path) -> list[int]:
+    """Numbers of the epochs whose logs stand in a directory, in order; any other name is not a log's."""
+    return sorted(int(match[1]) for path in directory.iterdir() if (match := _LOG_NAME.fullmatch(path.name)))
+
+
 def count_epochs(directory: Path) -> int:
     """How many epochs have a log.
 
@@ -62,12 +112,11 @@ def count_epochs(directory: Path) -> int:
         When one is missing before another.
     """
     try:
-        names = [path.name for path in directory.iterdir()]
+        numbers = log_numbers(directory)
     except (FileNotFoundError, NotADirectoryError):
         raise SessionNotFound(str(log_path(directory, 0))) from None
     except OSError as error:
         raise SessionIOError(str(directory), "list", describe(error)) from error
-    numbers = sorted(int(match[1]) for name in names if (match := _LOG_NAME.fullmatch(name)))
     for number, found in enumerate(numbers):
         if number != found:
             if number == 0:
@@ -91,7 +140,8 @@ def load_baseline(directory: Path, start: SessionStart) -> Baseline:
     """
     path = baseline_path(directory, start.epoch)
     try:
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            data = file.read()
     except OSError as error:
         raise BaselineError(str(path), f"cannot be read: {describe(error)}") from error
     found = sha256(data)
@@ -107,7 +157,45 @@ class Tail(NamedTuple):
     end: End
 
 
-def read_epochs(directory: Path, session: str, epochs: list[Epoch]) -> Tail:
+def read_live(directory: Path, order: Order, records: list[LogRecord]) -> Tail:
+    """Read the last epoch's log where another process may be writing it: then up to its last whole group.
+
+    Parameters
+    ----------
+    directory : Path
+        The session's.
+    order : Order
+        At the start of the epoch; not changed.
+    records : list of LogRecord
+        Filled; left empty where a writer is still at the first of an epoch that is not the session's first.
+
+    Raises
+    ------
+    TornLog
+        At a fault that is not a writer's.
+    """
+
+    def read() -> Tail:
+        records.clear()
+        reached = order.copy()
+        return Tail(reached, read_log(log_path(directory, order.epoch), reached, records, session_dir=directory))
+
+    try:
+        return settled(directory, read)
+    except TornLog as torn:
+        if not torn.at_end or not is_locked(directory):
+            raise
+        reached, sound = order.copy(), 0
+        for count, record in enumerate(records, 1):
+            reached.add(record)
+            sound = count if reached.sound else sound
+        if not sound and not order.epoch:
+            raise
+        del records[sound:]
+        return encode_records(records, Tail(order, End(0, 0, 0))).tail
+
+
+def read_epochs(directory: Path, session: str, epochs: list[Epoch], *, live: bool = False) -> Tail:
     """Read and check every epoch.
 
     Parameters
@@ -118,6 +206,8 @@ def read_epochs(directory: Path, session: str, epochs: list[Epoch]) -> Tail:
         Its id.
     epochs : list of Epoch
         Filled.
+    live : bool
+        Whether another process may be writing, see :func:`read_live`.
 
     Raises
     ------
@@ -128,14 +218,20 @@ def read_epochs(directory: Path, session: str, epochs: list[Epoch]) -> Tail:
     for number in range(count):
         path, records = log_path(directory, number), list[LogRecord]()
         order = Order(session, number, highest)
-        end = read_log(path, order, records, session_dir=directory)
+        if live and number + 1 == count:
+            last = read_live(directory, order, records)
+            if not records:
+                break
+            order, end = last
+        else:
+            end = read_log(path, order, records, session_dir=directory)
         if not order.ended and number + 1 < count:
             raise TornLog(str(path), end.line, end.size, not_ended(number), str(directory))
         start = records[0]
         assert isinstance(start, SessionStart)
         epochs.append(Epoch(load_baseline(directory, start), records))
-        highest = order.highest_call
-    return Tail(order, end)
+        highest, tail = order.highest_call, Tail(order, end)
+    return tail
 
 
 def not_ended(number: int) -> str:

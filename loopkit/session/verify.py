@@ -12,7 +12,7 @@ from pathlib import Path
 
 from loopkit.baseline import Baseline
 from loopkit.card import Card
-from loopkit.errors import BaselineError, InvalidId, LoopkitError, SessionIOError, SessionNotFound, TornLog
+from loopkit.errors import BaselineError, InvalidId, LoopkitError, SessionIOError, SessionNotFound, TornLog, describe
 from loopkit.ids import SessionId
 from loopkit.records import LogRecord, SessionStart, decode_replay
 from loopkit.request import replayed
@@ -20,7 +20,7 @@ from loopkit.session.journal import Fault, body_of, checked_blocks
 from loopkit.session.order import Order
 from loopkit.session.scan import read_log
 from loopkit.session.session import Session
-from loopkit.session.store import count_epochs, load_baseline, log_path, not_ended
+from loopkit.session.store import count_epochs, load_baseline, log_path, not_ended, read_live, session_directories
 
 __all__ = ["Verification", "first_mismatch", "verify"]
 
@@ -82,12 +82,15 @@ def verify(what: Path | str | Session | Iterable[Path | str | Session]) -> Verif
 the session
     """
     whats = [what] if isinstance(what, (str, Path, Session)) else list(what)
-    directories = [directory for one in whats for directory in _directories(one)]
+    try:
+        directories = [directory for one in whats for directory in _directories(one)]
+        replays = [replay for one in whats if not isinstance(one, Session) for replay in _replays(Path(one))]
+    except OSError as error:
+        raise SessionIOError(str(error.filename or what), "read", describe(error)) from error
     faults: list[Fault] = []
     counts = [_verify_session(directory, faults) for directory in directories]
-    for home in (Path(one) for one in whats if not isinstance(one, Session)):
-        for replay in sorted((home / "replays").glob("*.jsonl")):
-            _verify_replay(replay, faults)
+    for replay in replays:
+        _verify_replay(replay, faults)
     return Verification(len(directories), sum(count[0] for count in counts), sum(count[1] for count in counts), tuple(faults))
 
 
@@ -95,11 +98,18 @@ def _directories(what: Path | str | Session) -> list[Path]:
     if isinstance(what, Session):
         return [what.dir]
     path = Path(what)
+    if not path.is_dir():
+        raise SessionNotFound(str(path))
     if (path / "sessions").is_dir():
-        return sorted(inner for inner in (path / "sessions").iterdir() if inner.is_dir())
-    if path.is_dir() and (log_path(path, 0).exists() or path.absolute().parent.name == "sessions"):
+        return session_directories(path)[0]
+    if log_path(path, 0).exists() or path.absolute().parent.name == "sessions":
         return [path.absolute()]
     raise SessionNotFound(str(path))
+
+
+def _replays(home: Path) -> list[Path]:
+    replays = home / "replays"
+    return sorted(path for path in replays.iterdir() if path.suffix == ".jsonl") if replays.is_dir() else []
 
 
 def _verify_replay(path: Path, faults: list[Fault]) -> None:
@@ -127,8 +137,9 @@ def _verify_session(directory: Path, faults: list[Fault]) -> tuple[int, int]:
         path, records, before = log_path(directory, number), list[LogRecord](), len(faults)
         order = Order(session, number, highest)
         try:
-            end = read_log(path, order, records)
-            if not order.ended and number + 1 < count:
+            if number + 1 == count:
+                order = read_live(directory, order, records).order
+            elif (end := read_log(path, order, records)) and not order.ended:
                 faults.append(Fault(str(path), end.line, end.size, not_ended(number)))
         except TornLog as error:
             faults += _faults_of(path, error)
