@@ -10,6 +10,7 @@ when this process is killed; its private slot directory goes with it. A process 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.metadata
 import os
 import secrets
@@ -208,7 +209,11 @@ def start_child(
 
 def _spawn(key: str, build: str, folder: Path, private: Path | None) -> tuple[Child, int]:
     """Start the process; it waits for its configuration. With it comes the end of the pipe that its answer comes out of."""
-    read, write = os.pipe()
+    read, low = os.pipe()
+    # Above the standard descriptors: where those are closed here, the pipe has one of their numbers, and the process puts its own
+    # output in that place.
+    write = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(low)
     log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the child; without a name there is nothing to remove
     try:
         process = subprocess.Popen(  # noqa: S603  # this interpreter, this package's file

@@ -206,6 +206,16 @@ def test_an_interrupt_of_the_kernel_is_not_for_it(child: Child) -> None:
     assert os.getpgid(child.pid) != os.getpgid(0)
 
 
+@pytest.mark.parametrize("closed", [(0,), (0, 1), (1, 2), (0, 1, 2)])
+def test_it_starts_where_the_standard_descriptors_are_closed(tiny: ModelFile, closed: tuple[int, ...]) -> None:
+    program = (
+        f"import os\nfor each in {closed}: os.close(each)\n"
+        + PARENT.split("fork = 0", maxsplit=1)[0]
+        + "alive = child.alive()\nchild.close()\nos._exit(0 if alive else 1)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(tiny.path)], timeout=60).returncode == 0
+
+
 # what it holds
 
 
