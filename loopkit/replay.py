@@ -7,7 +7,7 @@ the previous prompt of the replay and what was written now.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, structs
 from loopkit.cache.expect import expect
 from loopkit.cache.seen import Seen
 from loopkit.cache.variants import VARIANTS, Variant
-from loopkit.encoding import crc32, decode, encode
+from loopkit.encoding import decode, encode
 from loopkit.errors import InvalidConfig, LogError, ServerRefused, SessionIOError, describe
 from loopkit.ids import SessionId, Timestamp
 from loopkit.logs.load import Logs, load
@@ -28,6 +28,8 @@ from loopkit.records import ReplayRecord, encode_record
 from loopkit.request import Request, replayed
 from loopkit.server.client import Server
 from loopkit.server.stream import Completion
+from loopkit.session.disk import AppendFile, create_file
+from loopkit.session.journal import close_line
 from loopkit.session.session import Session
 
 __all__ = ["run"]
@@ -66,21 +68,24 @@ def run(
     Raises
     ------
     LogError
-        When a request, rebuilt from the log, is not the one that was sent.
+        When the session has no request, or one, rebuilt from the log, is not the one that was sent.
     ServerError
-        What was replayed before it stands in the log.
+        What was replayed before it stands in the log; where it was the first request, there is none.
+    SessionIOError
+        When the log cannot be written; it ends with the record before.
     """
     if isinstance(variant, str):
         if variant not in VARIANTS:
             raise InvalidConfig("variant", f"no variant {variant!r}", f"There are {', '.join(sorted(VARIANTS))}")
         variant = VARIANTS[variant]
     path = Path(home or session.home) / "replays" / f"{SessionId.new()}.jsonl"
+    if next(_checked(session), None) is None:
+        raise LogError(str(session.dir), "there is no request in it to replay", "Ask something first")
     _empty(server, session.start.slot)
     watch = Watch(server)
     previous: Seen | None = None
     written: Completion | None = None
-    crc = 0
-    with _open(path) as log:
+    with contextlib.closing(_Log(path)) as log:
         for number, (epoch, request) in enumerate(_checked(session), 1):
             sent = request if variant is None else _changed(request, variant)
             if previous is not None and previous.epoch != epoch:
@@ -117,10 +122,7 @@ def run(
                 record = structs.replace(record, **{name: getattr(found, name) for name in JUDGED})
             watch.answered()
             previous, written = now, completion
-            body = encode_record(record)[:-1]
-            crc = crc32(body, crc)
-            log.write(body + b',"crc":"%08x"}\n' % crc)
-            log.flush()
+            log.write(record)
             if on_request is not None:
                 on_request(record)
     return load(path)
@@ -163,9 +165,34 @@ def _changed(request: Request, variant: Variant) -> Request:
     return Request.of(encode(changed, "request"))
 
 
-def _open(path: Path) -> Any:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
-    except OSError as error:
-        raise SessionIOError(str(path), "create the replay log", describe(error)) from error
+class _Log:
+    """A replay's log, of whole lines. It is made with its first: a replay that never began leaves none."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: AppendFile | None = None
+        self._crc = self._size = 0
+
+    def write(self, record: ReplayRecord) -> None:
+        line, crc = close_line(encode_record(record)[:-1], self._crc)
+        if self._file is None:
+            self._make(line)
+        else:
+            try:
+                self._file.append(line)
+            except BaseException:
+                self._file.cut(self._size)
+                raise
+        self._crc, self._size = crc, self._size + len(line)
+
+    def _make(self, line: bytes) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise SessionIOError(str(self._path.parent), "make the directory", describe(error)) from error
+        create_file(self._path, line)
+        self._file = AppendFile(self._path, len(line))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()

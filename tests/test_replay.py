@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
+import resource
+import signal
 from pathlib import Path
 
 import pytest
 
 from loopkit import replay
-from loopkit.errors import InvalidConfig
+from loopkit.errors import InvalidConfig, LogError, ServerError, SessionIOError
+from loopkit.logs.load import load
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import start
 from loopkit.records import ReplayRecord
-from loopkit.server.client import Server
+from loopkit.server.client import Server, serve
 from loopkit.session.verify import verify
 
 pytestmark = pytest.mark.server
@@ -72,3 +75,60 @@ def test_a_replay_is_no_session_and_leaves_the_session_alone(loop: Loop, tiny: S
 def test_an_unknown_variant_is_refused_with_those_there_are(loop: Loop, tiny: Server) -> None:
     with pytest.raises(InvalidConfig, match=r"no variant 'live_systm'\. There are live_system"):
         replay.run(loop.session, tiny, "live_systm")
+
+
+def test_a_replay_that_never_began_leaves_no_log(loop: Loop, tiny: Server, tmp_path: Path) -> None:
+    with serve("tiny") as gone:
+        pass
+    with pytest.raises(ServerError):
+        replay.run(loop.session, gone)
+    with start(tiny, system=SYSTEM, home=tmp_path, id="silent", memory="") as silent:
+        with pytest.raises(LogError, match=r"silent: there is no request in it to replay\. Ask something first"):
+            replay.run(silent.session, tiny)
+    assert not (tmp_path / "replays").exists()
+    (tmp_path / "replays").touch()
+    with pytest.raises(SessionIOError, match="replays: cannot make the directory: File exists"):
+        replay.run(loop.session, tiny)
+
+
+def test_a_home_is_loaded_while_a_replay_runs(loop: Loop, tiny: Server, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def look(record: ReplayRecord) -> None:
+        logs = load(tmp_path)
+        seen.append(len(logs.usage[logs.usage["session"] != "kept"]))
+
+    replay.run(loop.session, tiny, on_request=look)
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_a_full_disk_ends_a_replay_behind_its_last_whole_line(loop: Loop, tiny: Server, tmp_path: Path) -> None:
+    """The limit of a file's size stands for the disk's."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+
+        def fill(record: ReplayRecord) -> None:
+            if record.request == 2:
+                (log,) = (tmp_path / "replays").iterdir()
+                resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 100, hard))
+
+        with pytest.raises(SessionIOError, match=r"\.jsonl: cannot append: File too large"):
+            replay.run(loop.session, tiny, on_request=fill)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    (log,) = (tmp_path / "replays").iterdir()
+    assert load(log).usage["request"].tolist() == [1, 2]
+    assert verify(tmp_path).ok
+
+
+def test_an_interrupted_replay_stands_as_far_as_it_came(loop: Loop, tiny: Server, tmp_path: Path) -> None:
+    def interrupt(record: ReplayRecord) -> None:
+        if record.request == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replay.run(loop.session, tiny, on_request=interrupt)
+    (log,) = (tmp_path / "replays").iterdir()
+    assert load(log).usage["request"].tolist() == [1, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -332,3 +333,45 @@ def test_the_bar_is_shown_only_when_asked_or_long(home: Path, capsys: pytest.Cap
     assert capsys.readouterr() == ("", "")
     load(home, progress=True)
     assert "load: 100%" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("left", "why", "rows"),
+    [
+        (0, "there is no whole record. Of this replay no lines are loaded", 0),
+        (1, "the last line does not end in a line feed", 0),
+        (700, "the last line does not end in a line feed", 1),
+        (-1, "though it is whole", 2),
+    ],
+)
+def test_a_replay_that_was_cut_hides_nothing_beside_it(home: Path, left: int, why: str, rows: int) -> None:
+    """It is a measurement that ends there; only asked for by its own name it is refused."""
+    path = write(home / "replays/cut.jsonl", replay("live_system", 3))
+    (home / "replays/pipe.jsonl").symlink_to("nowhere")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = len(load(home).usage)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:left])
+    with pytest.warns(UserWarning, match=r"replays/") as warned:
+        logs = load(home)
+    cut, gone = (str(warning.message) for warning in warned)
+    assert cut.startswith(f"{path}:{rows + 1}: ")
+    assert why in cut
+    assert gone.startswith(f"{home}/replays/pipe.jsonl: cannot read: No such file")
+    assert len(logs.usage) == before - 3 + rows
+    assert column(logs.usage[logs.usage["session"] == "cut"], "request") == list(range(1, rows + 1))
+    with pytest.raises(TornLog):
+        load(path)
+    assert path.read_bytes() == whole[:left]
+
+
+def test_a_record_in_the_wrong_place_ends_a_replay_in_a_home(tmp_path: Path) -> None:
+    path = write(tmp_path / "replays/x.jsonl", [*replay("live_system", 2), *replay("tools_shuffled", 3, broken=True)])
+    with pytest.warns(UserWarning, match=r"x\.jsonl:3: it is not the next request .* Of this replay 2 lines are loaded"):
+        logs = load(tmp_path)
+    assert column(logs.usage, "request") == [1, 2]
+    assert len(logs.cache_loss) == 0
+    path.write_text('{"a":1}\n')
+    with pytest.warns(UserWarning, match=r"x\.jsonl:1: .* Of this replay no lines are loaded"):
+        assert len(load(tmp_path).sessions) == 0
