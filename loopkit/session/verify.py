@@ -13,7 +13,7 @@ from pathlib import Path
 from loopkit.baseline import Baseline
 from loopkit.card import Card
 from loopkit.errors import BaselineError, InvalidId, LoopkitError, SessionIOError, SessionNotFound, TornLog, describe
-from loopkit.ids import SessionId
+from loopkit.ids import TIME, SessionId
 from loopkit.records import LogRecord, SessionStart, decode_replay
 from loopkit.request import replayed
 from loopkit.session.journal import Fault, body_of, checked_blocks
@@ -90,7 +90,7 @@ the session
     faults: list[Fault] = []
     counts = [_verify_session(directory, faults) for directory in directories]
     for replay in replays:
-        _verify_replay(replay, faults)
+        faults += _replay_faults(replay) and _replay_faults(replay)  # a second look, for it may run right now
     return Verification(len(directories), sum(count[0] for count in counts), sum(count[1] for count in counts), tuple(faults))
 
 
@@ -112,17 +112,28 @@ def _replays(home: Path) -> list[Path]:
     return sorted(path for path in replays.iterdir() if path.suffix == ".jsonl") if replays.is_dir() else []
 
 
-def _verify_replay(path: Path, faults: list[Fault]) -> None:
+def _replay_faults(path: Path) -> list[Fault]:
     """Check the lines of a replay log, which has no requests that could be rebuilt."""
+    faults: list[Fault] = []
+    lines = 0
     try:
         for block in checked_blocks(path, faults=faults):
+            lines += len(block.lines)
             for index, line in enumerate(block.lines):
-                try:
-                    decode_replay(body_of(line) + b"}")
-                except ValueError as error:
-                    faults.append(Fault(str(path), block.line + index, block.offset_of(index), str(error)))
+                why = _why_no_replay(body_of(line) + b"}")
+                if why:
+                    faults.append(Fault(str(path), block.line + index, block.offset_of(index), why))
     except SessionIOError as error:
         faults.append(Fault(str(path), None, None, f"cannot {error.doing}: {error.why}"))
+    return faults if lines or faults else [Fault(str(path), 1, 0, "there is no whole record")]
+
+
+def _why_no_replay(line: bytes) -> str:
+    try:
+        time = decode_replay(line).time
+    except ValueError as error:
+        return str(error)
+    return "" if TIME.fullmatch(time) else f"{time!a} is not a Timestamp"
 
 
 def _verify_session(directory: Path, faults: list[Fault]) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from loopkit.ids import SessionId
 from loopkit.messages import ChatMessage, encode_message
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
+from tests.logs.make import replay, write
 from tests.session.build import bodies_of, chained, create, digests, filled, group
 
 ID = SessionId("lima")
@@ -157,3 +158,25 @@ def test_a_line_lost_doubled_or_moved_is_seen_(tmp_path_factory: pytest.TempPath
         Session.open(home, ID)
     assert caught.value.path == str(path)
     assert verify(home).faults[0][:2] == (str(path), caught.value.line)
+
+
+def test_the_replays_of_a_home_are_checked_by_line(tmp_path: Path) -> None:
+    create(tmp_path).close()
+    path = write(tmp_path / "replays/x.jsonl", replay("live_system", 3))
+    whole = path.read_bytes()
+    assert verify(tmp_path).ok
+    bodies = bodies_of(whole)
+    for left, line, why in [
+        (b"", 1, "there is no whole record"),
+        (whole[:-1], 3, "the last line does not end in a line feed"),
+        (chained([bodies[0], bodies[1].replace(b"-11-30T", b"-02-30T")]), 2, "is not a Timestamp"),
+        (chained([bodies[0].replace(b"replay", b"replax", 1)]), 1, "Invalid value"),
+        (whole.replace(b'"request":2', b'"request":4'), 2, "its crc is"),
+    ]:
+        path.write_bytes(left)
+        (fault,) = verify(tmp_path).faults
+        assert (fault.path, fault.line, why in fault.why) == (str(path), line, True)
+    path.unlink()
+    path.mkdir()
+    (fault,) = verify(tmp_path).faults
+    assert str(fault) == f"{path}: cannot read: it is not a regular file"
