@@ -25,7 +25,7 @@ from loopkit.errors import InvalidConfig, LogError, SessionIOError, TornLog, des
 from loopkit.logs import frames
 from loopkit.logs.columns import Part
 from loopkit.logs.read import read_epoch, read_replay
-from loopkit.session.live import is_locked
+from loopkit.session.live import appears, is_locked
 from loopkit.session.store import is_log_name, log_numbers, log_path, session_directories
 
 __all__ = ["Loadable", "Logs", "load"]
@@ -287,7 +287,7 @@ def _in_directory(path: Path, notes: list[str]) -> Iterator[_Found]:
         named, others = session_directories(path)
         notes += [f"{directory}: not the name of a session, so it was left out" for directory in others]
         for directory in named:
-            if log_path(directory, 0).is_symlink() or log_path(directory, 0).exists() or is_locked(directory):
+            if appears(log_path(directory, 0)) or is_locked(directory):
                 yield from _in_session(directory)
             else:
                 notes.append(f"{directory}: it has no 0.jsonl, so it is no session, and was left out")

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from loopkit.errors import TornLog
 
-__all__ = ["is_locked", "settled"]
+__all__ = ["appears", "is_locked", "settled"]
 
 if sys.platform != "win32":
     import fcntl
@@ -41,6 +41,15 @@ def is_locked(directory: Path) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+def appears(path: Path) -> bool:
+    """Whether a file is there, or comes in a moment: a session's directory is made before its first log."""
+    for pause in PAUSES:
+        if os.path.lexists(path):
+            return True
+        time.sleep(pause)
+    return os.path.lexists(path)
 
 
 def settled(directory: Path, read: Callable[[], T]) -> T:

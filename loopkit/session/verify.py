@@ -17,6 +17,7 @@ from loopkit.ids import TIME, SessionId
 from loopkit.records import LogRecord, SessionStart, decode_replay
 from loopkit.request import replayed
 from loopkit.session.journal import Fault, body_of, checked_blocks
+from loopkit.session.live import appears
 from loopkit.session.order import Order
 from loopkit.session.scan import read_log
 from loopkit.session.session import Session
@@ -140,6 +141,7 @@ def _verify_session(directory: Path, faults: list[Fault]) -> tuple[int, int]:
     requests = total = highest = 0
     try:
         session = SessionId(directory.name)
+        appears(log_path(directory, 0))
         count = count_epochs(directory)
     except (InvalidId, SessionNotFound, SessionIOError, TornLog) as error:
         faults.append(Fault(str(directory), None, None, str(error)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,9 +122,22 @@ def test_reading_waits_for_no_writer_where_there_is_none(tmp_path: Path) -> None
     seen: list[int] = []
 
     def read() -> None:
-        seen.append(threading.get_ident())
+        seen.append(1)
         Session.open(tmp_path, ID)
 
     with pytest.raises(TornLog):
         settled(log.parent, read)
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize("look", [load, verify])
+def test_a_session_in_the_making_is_waited_for(
+    tmp_path: Path, look: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory is there before its log; nothing of that is called a fault."""
+    create(tmp_path).close()
+    log = Session.dir_for(tmp_path, ID) / "0.jsonl"
+    log.rename(tmp_path / "made.jsonl")
+    monkeypatch.setattr(time, "sleep", lambda _: (tmp_path / "made.jsonl").rename(log))
+    look(tmp_path)
+    assert verify(tmp_path).records == 1
