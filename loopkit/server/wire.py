@@ -133,7 +133,7 @@ class Wire:
             if not api_key.isascii() or not api_key.isprintable() or not api_key.strip():
                 raise InvalidConfig("api_key", "it is empty, or holds a line break or a character outside ASCII")
             headers["Authorization"] = f"Bearer {api_key}"
-        self._headers, self._cookies = headers, httpx.Cookies()
+        self._headers, self._cookies = httpx.Headers(headers), httpx.Cookies()  # their repr does not show the key
         self._auth = httpx.BasicAuth(*login) if login and api_key is None else None
         self._tls = httpx.create_ssl_context(trust_env=not self.address.local)  # once: it reads every certificate
         self._closed = False
