@@ -223,6 +223,14 @@ def closed_port() -> Iterator[socket.socket]:
         yield listener
 
 
+def test_a_cookie_that_routes_to_one_replica_is_sent_again() -> None:
+    routed = [head(Set_Cookie="replica=a"), *DONE[1:]]
+    with Scripted([routed, DONE, DONE]) as scripted, server_at(scripted.url) as server:
+        for _ in range(3):
+            server.complete(make_request())
+        assert [request.headers.get("cookie") for request in scripted.requests] == [None, "replica=a", "replica=a"]
+
+
 def test_a_refused_connection_is_tried_again(closed_port: socket.socket) -> None:
     waits = Waits()
     with server_at(f"http://127.0.0.1:{closed_port.getsockname()[1]}", sleep=waits) as server:
