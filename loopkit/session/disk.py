@@ -166,8 +166,10 @@ class AppendFile:
         SessionIOError
             When something else has removed or changed it; it was not touched.
         """
-        with _naming(self.path, "append"):
+        try:
             found = os.fstat(self._fd)
+        except OSError as error:
+            raise SessionIOError(str(self.path), "append", describe(error)) from error
         if found.st_nlink == 0 or found.st_size != self._size:
             what = "it was removed" if found.st_nlink == 0 else f"it has {found.st_size} bytes, and {self._size} were written"
             raise SessionIOError(str(self.path), "go on", what, "Something else changes the session's files")
