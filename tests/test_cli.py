@@ -128,3 +128,10 @@ def test_a_key_file_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> N
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"loopkit: --api-key-file: {tmp_path / name} cannot be read: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_what_the_system_refuses_is_one_line_too(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    done = loopkit("demo", "--model", "tiny", "--out", tmp_path / "file")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"loopkit: {tmp_path / 'file'}: File exists\n"

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from loopkit.errors import InvalidConfig, SessionClosed
+from loopkit.loop.limits import Limits
 from loopkit.loop.loop import Loop
 from loopkit.loop.port import PythonPort
 from loopkit.loop.start import start
@@ -108,3 +109,19 @@ def test_a_parameter_of_serve_that_is_spelled_wrong_is_named() -> None:
 def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"a str cannot be drawn\. Give lk\.load"):
         prefix_reuse(cast(Any, "runs"))
+
+
+def test_a_tool_that_exits_is_a_failed_tool() -> None:
+    def leave() -> None:
+        """Leave."""
+        raise SystemExit(3)
+
+    for seconds in (None, 60):
+        outcome = PythonPort(Registry([leave]), seconds=seconds).call("leave", "{}")
+        assert (outcome.status, outcome.content) == ("failed", "leave failed: SystemExit: 3")
+
+
+@pytest.mark.parametrize("seconds", [1e300, float("inf"), 0, -1, True, "1"])
+def test_what_no_thread_can_wait_for_is_no_time_limit(seconds: Any) -> None:
+    with pytest.raises(InvalidConfig, match=r"limits\.tool_seconds"):
+        Limits(tool_seconds=seconds)
