@@ -20,7 +20,7 @@ from loopkit.cache.expect import expect
 from loopkit.cache.seen import Seen
 from loopkit.cache.variants import VARIANTS, Variant
 from loopkit.encoding import decode, encode
-from loopkit.errors import InvalidConfig, LogError, ServerRefused, SessionIOError, describe
+from loopkit.errors import InvalidConfig, LogError, ServerRefused
 from loopkit.ids import SessionId, Timestamp
 from loopkit.logs.load import Logs, load
 from loopkit.loop.losses import Watch, reusable_without_a_loss
@@ -28,8 +28,7 @@ from loopkit.records import ReplayRecord, encode_record
 from loopkit.request import Request, replayed
 from loopkit.server.client import Server
 from loopkit.server.stream import Completion
-from loopkit.session.disk import AppendFile, create_file
-from loopkit.session.journal import close_line
+from loopkit.session.lines import LineFile
 from loopkit.session.session import Session
 
 __all__ = ["run"]
@@ -85,7 +84,7 @@ def run(
     watch = Watch(server)
     previous: Seen | None = None
     written: Completion | None = None
-    with contextlib.closing(_Log(path)) as log:
+    with contextlib.closing(LineFile(path)) as log:
         for number, (epoch, request) in enumerate(_checked(session), 1):
             sent = request if variant is None else _changed(request, variant)
             if previous is not None and previous.epoch != epoch:
@@ -122,7 +121,7 @@ def run(
                 record = structs.replace(record, **{name: getattr(found, name) for name in JUDGED})
             watch.answered()
             previous, written = now, completion
-            log.write(record)
+            log.write(encode_record(record))
             if on_request is not None:
                 on_request(record)
     return load(path)
@@ -163,36 +162,3 @@ def _changed(request: Request, variant: Variant) -> Request:
     messages = decode(bytes(members.pop("messages")), list[Raw])
     changed: dict[str, Any] = {**members, "messages": variant.change(messages, Timestamp.now())}
     return Request.of(encode(changed, "request"))
-
-
-class _Log:
-    """A replay's log, of whole lines. It is made with its first: a replay that never began leaves none."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: AppendFile | None = None
-        self._crc = self._size = 0
-
-    def write(self, record: ReplayRecord) -> None:
-        line, crc = close_line(encode_record(record)[:-1], self._crc)
-        if self._file is None:
-            self._make(line)
-        else:
-            try:
-                self._file.append(line)
-            except BaseException:
-                self._file.cut(self._size)
-                raise
-        self._crc, self._size = crc, self._size + len(line)
-
-    def _make(self, line: bytes) -> None:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise SessionIOError(str(self._path.parent), "make the directory", describe(error)) from error
-        create_file(self._path, line)
-        self._file = AppendFile(self._path, len(line))
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
