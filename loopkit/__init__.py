@@ -10,6 +10,7 @@ Six functions and a few modules do a day's work::
     loop = lk.resume(loop.session.id, server, home="runs")
     logs = lk.load("runs")                                # .usage .cache_loss .epochs … are DataFrames
     lk.plot.prefix_reuse(logs)
+    lk.widgets.ChatPanel(loop)                            # the same in a panel that streams
 
 Everything is loaded when it is first used: importing loopkit loads no pandas, matplotlib, httpx or pydantic.
 """
@@ -20,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loopkit import cache, errors, logs, plot, replay
+    from loopkit import cache, errors, logs, plot, replay, widgets
     from loopkit.baseline import Baseline
     from loopkit.config import Config
     from loopkit.errors import LoopkitError
@@ -62,6 +63,7 @@ __all__ = [
     "serve",
     "start",
     "verify",
+    "widgets",
 ]
 
 _HOMES = {

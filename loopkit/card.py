@@ -1,18 +1,37 @@
 """One source for an object's text and HTML repr.
 
 A card is a title and a few facts. Its text is one line of at most 110 characters; its HTML a small table with everything escaped,
-no style sheet, no random ids. Knows nothing of the objects it shows.
+no style sheet, no random ids. `shown` is what every text from outside goes through before a page holds it. Knows nothing of the
+objects it shows.
 """
 
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Card"]
+__all__ = ["Card", "shown"]
 
 WIDTH = 110
+LONGEST = 4000
+"Characters shown of one text."
+
+# What a terminal or a browser would obey, or could not be sent: controls, marks that turn the direction, lone surrogates.
+_UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def shown(text: str, most: int = LONGEST) -> str:
+    """Cut a text, saying how much was left out, and put a dot for each character that is no text.
+
+    Examples
+    --------
+    >>> shown(f"a{chr(27)}[31mb"), shown("word" * 100, 8)
+    ('a·[31mb', 'wordword… [392 more characters]')
+    """
+    left = len(text) - most
+    return _UNSHOWABLE.sub("·", text[:most]) + (f"… [{left:,} more character{'s' if left > 1 else ''}]" if left > 0 else "")
 
 
 class Card(NamedTuple):
@@ -44,6 +63,7 @@ class Card(NamedTuple):
         return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
     def html(self) -> str:
-        """The same facts as a table; every text is escaped."""
-        rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in self.facts)
-        return f"<table><caption>{html.escape(self.title)}</caption>{rows}</table>"
+        """The same facts as a table; every text is cut where it is very long, and escaped."""
+        title, *texts = (html.escape(shown(text)) for text in (self.title, *(text for fact in self.facts for text in fact)))
+        rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in zip(texts[::2], texts[1::2]))
+        return f"<table><caption>{title}</caption>{rows}</table>"

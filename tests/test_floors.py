@@ -33,6 +33,7 @@ FLOORS = {
     "logs": (4, "reading", 0),
     "replay": (5, "experiments", 0),
     "plot": (6, "seeing", 0),
+    "widgets": (6, "seeing", 1),
     "demo": (7, "roof", 0),
     "cli": (7, "roof", 1),
     "__init__": (7, "roof", 2),
@@ -42,9 +43,10 @@ FLOORS = {
 OUTSIDE = {
     "jsonschema": {"loop"},  # arguments against a schema that a person wrote
     "gguf": {"server"},  # writes the tiny model
+    "ipywidgets": {"widgets"},  # what a front end shows
     "httpx": {"server"},  # speaks HTTP
     "httpx_sse": {"server"},  # reads server-sent events
-    "matplotlib": {"plot", "demo"},  # draws
+    "matplotlib": {"plot", "demo", "widgets"},  # draws
     "msgspec": {
         "messages",
         "encoding",

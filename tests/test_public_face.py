@@ -36,6 +36,7 @@ FACE = [
     "serve",
     "start",
     "verify",
+    "widgets",
 ]
 
 

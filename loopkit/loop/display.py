@@ -12,7 +12,7 @@ from loopkit.loop.events import Stopped, ToolCalled, TurnEvent
 from loopkit.records import EpochEnd, ToolResult
 from loopkit.server.stream import TextDelta
 
-__all__ = ["show"]
+__all__ = ["GO_ON", "show"]
 
 WIDTH = 60
 GO_ON = {

@@ -33,7 +33,7 @@ from loopkit.request import RequestEncoder, head
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 
-__all__ = ["resume", "start"]
+__all__ = ["resume", "resume_like", "start"]
 
 
 def start(
@@ -259,6 +259,37 @@ def resume(
         session.close()
         raise
     return loop
+
+
+def resume_like(loop: Loop, id: SessionId | str) -> Loop:
+    """Close a loop and go on with another session of its home, or with the same one again.
+
+    Parameters
+    ----------
+    loop : Loop
+        Its server, tools, port (and with it ``allow``), limits, ``on_full``, ``carry`` and ``on_event`` are the new one's too.
+    id : SessionId or str
+        The session's name.
+
+    Returns
+    -------
+    Loop
+        For what is raised and warned of see :func:`resume`; ``loop`` is closed then, too.
+    """
+    loop.close()  # first: both may be pinned to the same slot
+    state = loop._state
+    made = resume(
+        id,
+        loop.server,
+        tools=loop.tools,
+        home=loop.session.home,
+        limits=state.limits,
+        port=loop.port,
+        on_full=state.on_full,
+        carry=loop.carry,
+    )
+    made.on_event = loop.on_event
+    return made
 
 
 def _next_baseline(

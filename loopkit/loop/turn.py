@@ -19,7 +19,7 @@ from loopkit.cache.expect import expect
 from loopkit.encoding import mend_surrogates
 from loopkit.errors import ContextExceeded, PendingCalls, ServerError, SessionError
 from loopkit.ids import Timestamp
-from loopkit.loop.epochs import Carry, carry_over, epoch_end, fits, last_usage_record, must_fit
+from loopkit.loop.epochs import Carry, OnFull, carry_over, epoch_end, fits, last_usage_record, must_fit
 from loopkit.loop.events import OnEvent, RequestSent, Stopped, ToolCalled, Turn
 from loopkit.loop.limits import INTERRUPTED, LIMIT_REACHED, REPEATED, Limits, Repeats, is_json, most_tokens
 from loopkit.loop.losses import Watch, reusable_without_a_loss
@@ -54,7 +54,7 @@ class State:
     tags: Tags
     next_baseline: Callable[[], Baseline]
     "Takes today's snapshot, for the next epoch."
-    on_full: str = "stop"
+    on_full: OnFull = "stop"
     "What to do when the context is full: ``stop`` or ``roll``."
     carry: Carry = "turn"
     slot: int | None = None

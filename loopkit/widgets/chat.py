@@ -1,0 +1,200 @@
+"""``ChatPanel``: talk with a loop in a notebook, see what each request took from the cache, stop, and go on with another session.
+
+The turn runs in a background thread, so that the kernel answers other cells. Knows nothing of HTML.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import ipywidgets as ipw
+
+from loopkit.card import Card
+from loopkit.errors import InvalidConfig, LoopBusy, LoopkitError
+from loopkit.ids import SessionId
+from loopkit.loop.events import Turn, TurnEvent
+from loopkit.loop.loop import Loop
+from loopkit.loop.start import resume_like
+from loopkit.session.store import session_directories
+from loopkit.widgets.page import Block, as_html
+from loopkit.widgets.panel import Panel
+from loopkit.widgets.transcript import Transcript
+
+__all__ = ["ChatPanel"]
+
+LISTED = 200
+"Sessions in the list to go on with."
+
+
+class ChatPanel(Panel):
+    """A conversation in a cell: type, watch the answer stream, stop it, go on with another session.
+
+    Parameters
+    ----------
+    loop : Loop
+        From :func:`loopkit.start` or :func:`loopkit.resume`; stays open when the panel is closed.
+
+    Attributes
+    ----------
+    loop : Loop
+        The one that is talked with now.
+    turn : Turn or None
+        The last one that ended.
+    error : BaseException or None
+        What ended the last turn instead, or what the last button's method raised.
+
+    Examples
+    --------
+    >>> from loopkit.loop.start import start
+    >>> from loopkit.server.client import serve
+    >>> import tempfile
+    >>> with serve("tiny") as server, start(server, system="Be brief.", home=tempfile.mkdtemp(), id="s", memory="") as loop:
+    ...     with ChatPanel(loop) as panel:
+    ...         panel.ask("Hello.")
+    ...         panel.wait()
+    ...         print(panel)
+    ChatPanel on session s: state idle, requests 1, reused 0, read 45, written 6, lost 0
+    you: Hello.
+    model: Done.
+    request 1: reused 0, read 45, written 6
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        if not isinstance(loop, Loop):
+            raise InvalidConfig("loop", f"a {type(loop).__name__} is not a Loop", "Use lk.start(…) or lk.resume(…)")
+        self.loop = loop
+        self.turn: Turn | None = None
+        self._stopping = False
+        self._length = 0
+        self._read()
+
+    def ask(self, text: str) -> None:
+        """Ask in the background; see :meth:`Loop.ask`, and :meth:`wait` for the end.
+
+        Raises
+        ------
+        LoopBusy
+            When a turn of this panel runs already.
+        """
+        self._start(lambda: self.loop.ask(text, on_event=self._take), text)
+
+    def go_on(self) -> None:
+        """Send the next request of a turn that was left in the middle, in the background; see :meth:`Loop.go_on`."""
+        self._start(lambda: self.loop.go_on(on_event=self._take), None)
+
+    def sessions(self) -> list[str]:
+        """The sessions of the home, the newest first."""
+        return [path.name for path in reversed(session_directories(self.loop.session.home)[0])]
+
+    def resume(self, id: SessionId | str) -> None:
+        """Close the loop and go on with another session, with the same server, tools, permission and limits.
+
+        Raises
+        ------
+        LoopkitError
+            Whatever :func:`loopkit.resume` raises; the panel then has its own session again.
+        """
+        self._must_be_idle()
+        own = self.loop.session.id
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                self.loop = resume_like(self.loop, id)
+            except LoopkitError:
+                self.loop = resume_like(self.loop, own)
+                raise
+        self.turn = None
+        self._read()
+        for warning in said:
+            self._transcript.note(str(warning.message))
+        self.paint()
+
+    def _must_be_idle(self) -> None:
+        if self.running:
+            raise LoopBusy(self.loop.session.id)
+
+    def _start(self, ask: Callable[[], Turn], text: str | None) -> None:
+        self._must_be_idle()
+        if self._length != self._records():  # somebody asked in a cell
+            self._read()
+        if text is not None:
+            self._transcript.asked(text)
+        self._stopping = False
+
+        def work() -> None:
+            self.turn = None
+            try:
+                self.turn = ask()
+            finally:
+                self._transcript.ended()
+                self._length = self._records()
+
+        self._begin(work, "turn")
+
+    def _take(self, event: TurnEvent) -> None:
+        self._transcript.take(event)
+        self._changed.set()
+        if self._stopping:  # it was said before the turn had begun
+            self.loop.stop()
+
+    def _cancel(self) -> None:
+        self._stopping = True
+        self.loop.stop()
+
+    def _records(self) -> int:
+        return sum(len(epoch.records) for epoch in self.loop.session.epochs)
+
+    def _read(self) -> None:
+        """Make the transcript of what stands in the log."""
+        self._transcript = Transcript(record for epoch in self.loop.session.epochs for record in epoch.records)
+        self._length = self._records()
+
+    def _card(self) -> Card:
+        seen = self._transcript
+        facts = [("state", self._state()), ("requests", f"{seen.requests:,}"), *seen.counts()]
+        return Card(f"ChatPanel on session {self.loop.session.id}", facts)
+
+    def _state(self) -> str:
+        return "running" if self.running else "failed" if self.error else "idle"
+
+    def _page(self) -> list[Block]:
+        settled, writing = self._transcript.blocks()
+        return [*settled, *writing]
+
+    # the skin
+
+    def _dress(self) -> ipw.Widget:
+        self._past, self._now, self._status = ipw.HTML(), ipw.HTML(), ipw.HTML()
+        self._text = ipw.Textarea(placeholder="Ask something", rows=2, layout={"width": "100%"})
+        self._send = self._button("Send", self._ask_typed)
+        self._stop = self._button("Stop", self.stop)
+        self._go_on = self._button("Go on", self.go_on)
+        self._list = ipw.Dropdown(layout={"width": "22em"})
+        self._resume = self._button("Resume", lambda: self.resume(self._list.value or ""))
+        self._again = self._button("List again", lambda: None)
+        # in reverse, a box that scrolls stays at its end
+        talk = ipw.Box(
+            [self._now, self._past],
+            layout={"display": "flex", "flex_flow": "column-reverse", "max_height": "32em", "overflow": "auto"},
+        )
+        asking = ipw.HBox([self._text, ipw.HBox([self._send, self._stop, self._go_on])])
+        return ipw.VBox([talk, self._status, asking, ipw.HBox([self._list, self._resume, self._again])])
+
+    def _ask_typed(self) -> None:
+        self.ask(self._text.value)
+        self._text.value = ""
+
+    def _paint(self) -> None:
+        settled, writing = self._transcript.blocks()
+        self._past.value, self._now.value = as_html(settled), as_html([*writing, *self._failed()])
+        self._status.value = as_html([Block("", repr(self))])
+        running = self.running
+        for widget, off in ((self._send, running), (self._go_on, running), (self._resume, running), (self._stop, not running)):
+            widget.disabled = off
+        if not running:
+            listed = self.sessions()[:LISTED]
+            if self._list.options != tuple(listed):
+                self._list.options = listed
+                self._list.value = self.loop.session.id if self.loop.session.id in listed else None

@@ -1,0 +1,104 @@
+"""What a panel shows, as data, and its two forms: plain text and HTML, with the same words.
+
+The only place in this room where HTML is written: every text from outside is cut to a length that a page can hold and escaped, so
+that nothing but text can come of it. No style sheet, no scripts, no ids. Knows nothing of sessions or widgets.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from loopkit.card import shown
+
+__all__ = ["Block", "Page", "Table", "as_html", "as_text", "table_lines"]
+
+CELL = 40
+"Characters shown of one cell of a table."
+
+_TEXT = 'style="white-space:pre-wrap;overflow-wrap:anywhere"'
+
+
+class Block(NamedTuple):
+    """A text with a heading."""
+
+    head: str
+    text: str = ""
+    folded: bool = False
+    "Whether only the heading is seen until somebody opens it; plain text has no folds."
+
+
+class Table(NamedTuple):
+    """Rows of short texts under one heading each."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+Page: TypeAlias = Iterable[Block | Table]
+
+
+def as_text(page: Page) -> str:
+    """The page as plain text.
+
+    Examples
+    --------
+    >>> print(as_text([Block("you", "Hi."), Block("note"), Table(["request", "lost"], [["1", "0"], ["2", "1,000"]])]))
+    you: Hi.
+    note
+    request   lost
+          1      0
+          2  1,000
+    """
+    lines: list[str] = []
+    for part in page:
+        if isinstance(part, Table):
+            lines += table_lines(part)
+        else:
+            head, text = shown(part.head), shown(part.text)
+            lines += (
+                [f"{head}:", *(f"  {line}" for line in text.split("\n"))]
+                if "\n" in text
+                else [": ".join(filter(None, (head, text)))]
+            )
+    return "\n".join(lines)
+
+
+def table_lines(table: Table) -> list[str]:
+    """The header and each row as one line, in columns; what is a number stands to the right."""
+    rows = [[shown(cell.replace("\n", "·").replace("\t", "·"), CELL) for cell in row] for row in (table.header, *table.rows)]
+    columns = list(zip(*rows))
+    widths = [max(map(len, column)) for column in columns]
+    right = [all(not cell or cell[0] in "0123456789?–" for cell in column[1:]) for column in columns]
+    padded = (
+        (cell.rjust(wide) if number else cell.ljust(wide) for cell, wide, number in zip(row, widths, right)) for row in rows
+    )
+    return ["  ".join(row).rstrip() for row in padded]
+
+
+def as_html(page: Page) -> str:
+    """The page as HTML, every text escaped.
+
+    Examples
+    --------
+    >>> as_html([Block("<b>", "1 < 2")])
+    '<div><b>&lt;b&gt;:</b> <span style="white-space:pre-wrap;overflow-wrap:anywhere">1 &lt; 2</span></div>'
+    """
+    return "".join(_table(part) if isinstance(part, Table) else _block(part) for part in page)
+
+
+def _block(block: Block) -> str:
+    head, text = html.escape(shown(block.head)), html.escape(shown(block.text))
+    if block.folded:
+        return f"<details><summary>{head}</summary><div {_TEXT}>{text}</div></details>"
+    colon = ":" if head and text else ""
+    return f"<div><b>{head}{colon}</b> <span {_TEXT}>{text}</span></div>"
+
+
+def _table(table: Table) -> str:
+    return f"<table>{_row('th', table.header)}{''.join(_row('td', row) for row in table.rows)}</table>"
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{html.escape(shown(cell, CELL))}</{tag}>' for cell in cells)}</tr>"

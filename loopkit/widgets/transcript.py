@@ -1,0 +1,163 @@
+"""A conversation as a page: made from the records of a log, and gone on with from the events of a turn, with the same words.
+
+Keeps what a page shows, cut to what it can hold; the log has all. Knows nothing of loops or widgets.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+
+from loopkit.card import shown
+from loopkit.loop.display import GO_ON
+from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent, add_up
+from loopkit.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, Usage, UsageRecord, User
+from loopkit.server.stream import Progress, ReasoningDelta, TextDelta
+from loopkit.widgets.page import Block
+
+__all__ = ["Transcript", "lost_line"]
+
+KEPT = 200
+"Blocks shown; there may be more."
+INTERRUPTED = "what was being written is not logged: ask again, or go on where tool results wait for an answer"
+
+
+class Transcript:
+    """What was said, block by block.
+
+    Parameters
+    ----------
+    records : iterable of LogRecord
+        Of a session's epochs, in order.
+
+    Examples
+    --------
+    >>> transcript = Transcript([User(time="2026-11-30T07:31:05.000000Z", content="Hi.")])
+    >>> transcript.take(TextDelta("Do"))
+    >>> transcript.take(TextDelta("ne."))
+    >>> transcript.blocks()
+    ([Block(head='you', text='Hi.', folded=False)], [Block(head='model', text='Done.', folded=False)])
+    """
+
+    def __init__(self, records: Iterable[LogRecord] = ()) -> None:
+        self._lock = threading.RLock()  # a turn's thread takes, another paints
+        self.requests = self.lost_tokens = 0
+        self.usage = Usage()
+        self._settled: deque[Block] = deque(maxlen=KEPT)
+        self._gone = 0
+        self._calls: deque[str] = deque()
+        self._clear()
+        for record in records:
+            self.take(record)
+
+    def _clear(self) -> None:
+        self._thought: list[str] = []
+        self._answer: list[str] = []
+        self._doing = ""
+
+    def blocks(self) -> tuple[list[Block], list[Block]]:
+        """What will not change any more, and what is being written."""
+        with self._lock:
+            gone = [Block("…", f"{self._gone:,} earlier parts are not shown; the log has them")] if self._gone else []
+            return [*gone, *self._settled], self._unsettled()
+
+    def _unsettled(self) -> list[Block]:
+        thought, answer = "".join(self._thought), "".join(self._answer)
+        parts = [Block("thought", thought, folded=True), Block("model", answer), Block("…", self._doing)]
+        return [part for part in parts if part.text]
+
+    def counts(self) -> list[tuple[str, str]]:
+        """Tokens of all requests, as name and value."""
+        return [*_counts(self.usage), ("lost", f"{self.lost_tokens:,}")] if self.requests else []
+
+    def asked(self, text: str) -> None:
+        """Somebody asks."""
+        self._add(Block("you", text))
+
+    def note(self, text: str) -> None:
+        """Something is to be known."""
+        self._add(Block("note", text))
+
+    def take(self, event: TurnEvent | LogRecord) -> None:
+        """Take in what happened, or what stands in a log."""
+        with self._lock:
+            self._take(event)
+
+    def _take(self, event: TurnEvent | LogRecord) -> None:
+        match event:
+            case User():
+                self.asked(event.content)
+            case Assistant():
+                self._thought = [event.reasoning_content or ""]
+                self._answer = [event.content or ""]
+                self._settle()
+                self._calls += [call.function.arguments for call in event.calls()]
+            case RequestSent():
+                self._clear()  # what an answer that could not be used has said
+                self._doing = f"request {event.request} sent: {event.request_bytes:,} bytes, {event.new_bytes:,} of them new"
+            case Progress():
+                self._doing = f"reading the prompt: {event.processed:,} of {event.total:,} tokens, {event.cached:,} reused"
+            case TextDelta():
+                self._answer.append(event.text)
+            case ReasoningDelta():
+                self._thought.append(event.text)
+            case ToolCalled():
+                self._settle()
+                self._calls.append(event.arguments)
+                self._doing = f"{event.name} runs"
+            case ToolResult():
+                self._settle()
+                arguments = self._calls.popleft() if self._calls else ""
+                text = f"{shown(arguments)}\n→ {shown(event.content)}"
+                self._add(Block(f"tool {event.name} → {event.status}", text, folded=True))
+            case UsageRecord():
+                self._settle()
+                self.requests += 1
+                self.usage = add_up([self.usage, event.usage])
+                self._add(Block(f"request {event.request}", ", ".join(map(" ".join, _counts(event.usage)))))
+            case CacheLoss():
+                self.lost_tokens += event.lost_tokens
+                self._add(Block("lost", lost_line(event)))
+            case EpochEnd():
+                self._add(Block("epoch ended", event.reason))
+            case SessionStart() if event.epoch:
+                self._add(Block("epoch", str(event.epoch)))
+            case Stopped():
+                self._stopped(event.reason)
+            case _:
+                return
+
+    def _stopped(self, reason: str) -> None:
+        self._settle()
+        if reason != "done":
+            then = INTERRUPTED if reason == "interrupted" else GO_ON.get(reason, "")
+            self._add(Block("stopped", "; ".join(filter(None, (reason, then)))))
+
+    def ended(self) -> None:
+        """The turn ended, if with an error."""
+        with self._lock:
+            self._settle()
+
+    def _settle(self) -> None:
+        self._doing = ""
+        for part in self._unsettled():
+            self._add(part)
+        self._clear()
+
+    def _add(self, block: Block) -> None:
+        with self._lock:
+            self._gone += len(self._settled) == KEPT
+            self._settled.append(block._replace(text=shown(block.text)))
+
+
+def _counts(usage: Usage) -> list[tuple[str, str]]:
+    counts = (("reused", usage.cached_tokens), ("read", usage.read_tokens), ("written", usage.completion_tokens))
+    return [(name, "not reported" if count is None else f"{count:,}") for name, count in counts]
+
+
+def lost_line(loss: CacheLoss) -> str:
+    """What was read again, and why."""
+    mend = f", mendable by {loss.mendable_by}" if loss.mendable_by else ""
+    where = f", at {loss.where}" if loss.where else ""
+    return f"{loss.lost_tokens:,} tokens: {loss.cause} ({loss.certainty}{mend}{where})"
