@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loopkit import cache, errors, logs, plot, replay, widgets
+    from loopkit import cache, errors, logs, plot, replay, sweep, widgets
     from loopkit.baseline import Baseline
     from loopkit.config import Config
     from loopkit.errors import LoopkitError
@@ -62,6 +62,7 @@ __all__ = [
     "resume",
     "serve",
     "start",
+    "sweep",
     "verify",
     "widgets",
 ]

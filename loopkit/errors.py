@@ -187,14 +187,14 @@ class SessionExists(SessionError):
 class SessionLocked(SessionError):
     """Another writer has the session."""
 
-    def __init__(self, path: str, pid: int | None) -> None:
-        super().__init__(path, pid)
-        self.path, self.pid = path, pid
+    def __init__(self, path: str, pid: int | None, then: str = "Close it there, or read it here with Session.read") -> None:
+        super().__init__(path, pid, then)
+        self.path, self.pid, self.then = path, pid, then
 
     def __str__(self) -> str:
         holder = f"process {self.pid}" if self.pid is not None else "another process"
         return (
-            f"{self.path} is open for writing in {holder}. Close it there, or read it here with Session.read. "
+            f"{self.path} is open for writing in {holder}. {self.then}. "
             "The lock ends with its process; there is no lock file to remove"
         )
 

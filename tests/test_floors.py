@@ -32,6 +32,7 @@ FLOORS = {
     "loop": (4, "doing", 0),
     "logs": (4, "reading", 0),
     "replay": (5, "experiments", 0),
+    "sweep": (5, "experiments", 1),
     "plot": (6, "seeing", 0),
     "widgets": (6, "seeing", 1),
     "demo": (7, "roof", 0),
@@ -59,15 +60,16 @@ OUTSIDE = {
         "loop",
         "logs",
         "replay",
+        "sweep",
     },  # strict and fast JSON
-    "numpy": {"server", "logs", "plot"},  # weights, columns, bars
-    "pandas": {"logs", "plot"},  # frames
+    "numpy": {"server", "logs", "sweep", "plot"},  # weights, columns, bars
+    "pandas": {"logs", "sweep", "plot"},  # frames
     "platformdirs": {"server"},  # where models and the key file lie
     "pydantic": {"config", "loop"},  # what people write: settings, and functions that become tools
     "pydantic_core": {"loop"},  # the types of pydantic's schemas
     "pydantic_settings": {"config"},
     "referencing": {"loop"},  # references inside a JSON schema, fetched from nowhere
-    "tqdm": {"logs", "server", "demo"},  # progress
+    "tqdm": {"logs", "server", "sweep", "demo"},  # progress
     "xllamacpp": {"server"},  # llama.cpp's own server
     "zlib_ng": {"encoding"},  # a faster CRC-32
 }

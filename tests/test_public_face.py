@@ -35,6 +35,7 @@ FACE = [
     "resume",
     "serve",
     "start",
+    "sweep",
     "verify",
     "widgets",
 ]
