@@ -31,6 +31,7 @@ FLOORS = {
     "cache": (3, "meaning", 0),
     "loop": (4, "doing", 0),
     "logs": (4, "reading", 0),
+    "memory": (4, "reading", 1),
     "replay": (5, "experiments", 0),
     "sweep": (5, "experiments", 1),
     "plot": (6, "seeing", 0),
@@ -59,6 +60,7 @@ OUTSIDE = {
         "cache",
         "loop",
         "logs",
+        "memory",
         "replay",
         "sweep",
     },  # strict and fast JSON
