@@ -64,7 +64,7 @@ OUTSIDE = {
         "replay",
         "sweep",
     },  # strict and fast JSON
-    "numpy": {"server", "logs", "sweep", "plot"},  # weights, columns, bars
+    "numpy": {"server", "cache", "logs", "sweep", "plot"},  # weights, columns, the line through times, bars
     "pandas": {"logs", "sweep", "plot"},  # frames
     "platformdirs": {"server"},  # where models and the key file lie
     "pydantic": {"config", "loop"},  # what people write: settings, and functions that become tools
