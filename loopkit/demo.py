@@ -107,7 +107,6 @@ def _measure(server: Any, out: Path, turns: int) -> tuple[Any, bool]:
     from tqdm.auto import tqdm
 
     import loopkit.replay
-    from loopkit.cache.variants import live_system
     from loopkit.logs.load import load
     from loopkit.loop.start import start
     from loopkit.session.verify import verify
@@ -123,7 +122,7 @@ def _measure(server: Any, out: Path, turns: int) -> tuple[Any, bool]:
                 bar.update()
             session = loop.session
         bar.set_description("clock in the system prompt")
-        broken = loopkit.replay.run(session, server, live_system, on_request=lambda record: bar.update())
+        broken = loopkit.replay.run(session, server, "clock_in_system", on_request=lambda record: bar.update())
     return load(session.dir).concat(broken), verify(session.dir).ok
 
 

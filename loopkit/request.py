@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, AnyStr, NamedTuple
 
 from loopkit.baseline import Baseline, message_of, system_message
-from loopkit.encoding import encode
+from loopkit.encoding import encode, sha256
 from loopkit.errors import ContractBroken, InvalidConfig
 from loopkit.messages import encode_message
 from loopkit.records import Assistant, LogRecord, SessionStart, UsageRecord, User
@@ -51,7 +51,7 @@ class Request:
         Whose it was, when it was answered and where, of a request of the past; None of one about to be sent.
     """
 
-    __slots__ = ("_chunks", "_count", "_head", "_newest", "prefix_sha256", "session", "sha256", "size", "slot", "time")
+    __slots__ = ("_chunks", "_count", "_head", "_newest", "_tail", "prefix_sha256", "session", "sha256", "size", "slot", "time")
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Request:
         sha256: str,
         size: int,
     ) -> None:
-        self._head, self._chunks, self._count, self._newest = head, chunks, count, newest
+        self._head, self._chunks, self._count, self._newest, self._tail = head, chunks, count, newest, TAIL
         self.prefix_sha256, self.sha256, self.size = prefix_sha256, sha256, size
         self.session: str | None = None
         self.time: str | None = None
@@ -71,12 +71,11 @@ class Request:
 
     @classmethod
     def of(cls, body: bytes) -> Request:
-        """Wrap a body that was made elsewhere; it must end in the messages' closing brackets, as loopkit's do."""
+        """Wrap a body that was made elsewhere; one that does not end in the messages' brackets is all prefix."""
         prefix = body.removesuffix(TAIL)
-        digest = hashlib.sha256(prefix)
-        open_digest = digest.hexdigest()
-        digest.update(TAIL)
-        return cls(prefix, (), 0, None, open_digest, digest.hexdigest(), len(body))
+        made = cls(prefix, (), 0, None, sha256(prefix), sha256(body), len(body))
+        made._tail = body[len(prefix) :]
+        return made
 
     def __repr__(self) -> str:
         return f"Request({len(self)} messages, {self.size} bytes, sha256 {self.sha256[:12]})"
@@ -89,7 +88,7 @@ class Request:
         """The body in pieces of about ``size`` bytes, for the socket."""
         gathered, length = [self._head], len(self._head)
         for index in range(self._count + 1):
-            chunk = self._chunks[index] if index < self._count else (self._newest or b"") + TAIL
+            chunk = self._chunks[index] if index < self._count else (self._newest or b"") + self._tail
             gathered.append(chunk)
             length += len(chunk)
             if length >= size:
@@ -111,7 +110,7 @@ class Request:
     @property
     def prefix(self) -> bytes:
         """The body less its closing brackets: what the next request of the epoch begins with."""
-        return self.body[: -len(TAIL)]
+        return self.body[: self.size - len(self._tail)]
 
 
 class Chunks(NamedTuple):

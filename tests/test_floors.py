@@ -65,13 +65,13 @@ OUTSIDE = {
         "sweep",
     },  # strict and fast JSON
     "numpy": {"server", "cache", "logs", "sweep", "plot"},  # weights, columns, the line through times, bars
-    "pandas": {"logs", "sweep", "plot"},  # frames
+    "pandas": {"logs", "replay", "sweep", "plot"},  # frames
     "platformdirs": {"server"},  # where models and the key file lie
     "pydantic": {"config", "loop"},  # what people write: settings, and functions that become tools
     "pydantic_core": {"loop"},  # the types of pydantic's schemas
     "pydantic_settings": {"config"},
     "referencing": {"loop"},  # references inside a JSON schema, fetched from nowhere
-    "tqdm": {"logs", "server", "sweep", "demo"},  # progress
+    "tqdm": {"logs", "server", "replay", "sweep", "demo"},  # progress
     "xllamacpp": {"server"},  # llama.cpp's own server
     "zlib_ng": {"encoding"},  # a faster CRC-32
 }

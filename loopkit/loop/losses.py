@@ -7,7 +7,7 @@ here is needed for a turn: a server that does not answer is not asked again, and
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -62,9 +62,10 @@ class Watch:
         """A request is about to be sent."""
         self._before = self._counted()
 
-    def answered(self) -> None:
+    def answered(self) -> Counters | None:
         """It was answered, and is in the log."""
         self._after = self._counted()
+        return self._after
 
     def _counted(self) -> Counters | None:
         slots, metrics = self._asked(llama.slots), self._asked(llama.metrics)
@@ -90,7 +91,9 @@ class Watch:
             self._unanswered.append(question)
             return None
 
-    def seen(self, record: UsageRecord | ReplayRecord, body: bytes | None, session: str, epoch: int, slot: int | None) -> Seen:
+    def seen(
+        self, record: UsageRecord | ReplayRecord, body: bytes | None, session: str | None, epoch: int, slot: int | None
+    ) -> Seen:
         """What is known of a request without asking anything."""
         return Seen(
             usage=record.usage,
@@ -136,11 +139,10 @@ class Watch:
         previous, sent = (self.seen(record, body, *where) for record, body in zip((last, now), bodies, strict=True))
         return self.judged(previous, replace(sent, restored=restored), expected)
 
-    def judged(self, previous: Seen, now: Seen, expected: Expectation) -> CacheLoss:
+    def judged(self, previous: Seen, now: Seen, expected: Expectation, between: Sequence[Seen] = ()) -> CacheLoss:
         """The record of a loss, judged with the counters around the request and the tokens of both prompts."""
-        previous = replace(previous, after=self._after, tokens=self._tokens(previous.body))
-        seen = previous.tokens is not None
-        now = replace(now, before=self._before, tokens=self._tokens(now.body) if seen else None)
+        previous, now = self._with_tokens(replace(previous, after=previous.after or self._after), now)
+        now = replace(now, before=self._before)
         rendered = rendered_of(previous, now)
         return CacheLoss(
             time=now.time or Timestamp.now(),
@@ -150,8 +152,17 @@ class Watch:
             reusable_tokens=None if rendered is None else rendered.reusable,
             cached_tokens=now.usage.cached_tokens or 0,
             lost_tokens=expected.lost_tokens,
-            **judge(previous, now)._asdict(),
+            **judge(previous, now, between)._asdict(),
         )
+
+    def reusable(self, previous: Seen, now: Seen) -> int | None:
+        """Tokens that could be used again; None where the server does not show them."""
+        rendered = rendered_of(*self._with_tokens(previous, now))
+        return None if rendered is None else rendered.reusable
+
+    def _with_tokens(self, previous: Seen, now: Seen) -> tuple[Seen, Seen]:
+        previous = replace(previous, tokens=self._tokens(previous.body))
+        return previous, now if previous.tokens is None else replace(now, tokens=self._tokens(now.body))
 
     def _tokens(self, body: bytes | None) -> TokenView | None:
         try:

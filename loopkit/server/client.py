@@ -57,6 +57,8 @@ class Server:
         Whether its slots share one KV buffer; None where that is not known.
     host_cache_mib : int or None
         Memory for conversations that have lost their slot; None where that is not known.
+    another : callable or None
+        Starts one more embedded server, as this one was started, which holds nothing yet; None where this one is not embedded.
     wire : Wire
         For the rooms that ask the server more, such as `loopkit.server.llama`.
     """
@@ -70,6 +72,7 @@ class Server:
         self._free = list(range(found.slot_count or 0)) if child is not None else []  # the least recently used first
         self._lock, self._prompt_tokens, self._cached_tokens = threading.Lock(), 0, 0
         self._tags: Tags | None = None
+        self.another: Callable[[], Server] | None = None
 
     def complete(
         self,
@@ -390,6 +393,8 @@ def serve(
         raise
     server = Server(wire, Found("llama.cpp", child.build, file.name, size, slots), child)
     server.host_cache_mib = cache_ram_mib
+    alike = {"slots": slots, "context": context, "template": template, "cache_ram_mib": cache_ram_mib, **parameters}
+    server.another = lambda: serve(model, **alike)
     if parameters.get("kv_unified"):  # idle slots are cleared then: a pinned session would lose its cache at every turn
         server.unified, server._free = True, []
     return server

@@ -9,15 +9,18 @@ import signal
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from loopkit import replay
+from loopkit.cache.variants import Sent
 from loopkit.errors import InvalidConfig, LogError, ServerError, SessionIOError
 from loopkit.logs.load import load
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import start
-from loopkit.records import ReplayRecord
+from loopkit.records import ReplayRecord, UsageRecord
 from loopkit.server.client import Server, serve
 from loopkit.session.verify import verify
+from tests.loop.shop import relayed
 
 pytestmark = pytest.mark.server
 SYSTEM = "You answer in one word. " * 40
@@ -44,7 +47,7 @@ def test_an_unchanged_replay_sends_the_recorded_bytes_and_loses_nothing(loop: Lo
 
 def test_a_clock_in_the_system_prompt_loses_everything_behind_it(loop: Loop, tiny: Server, tmp_path: Path) -> None:
     seen: list[ReplayRecord] = []
-    logs = replay.run(loop.session, tiny, "live_system", on_request=seen.append)
+    logs = replay.run(loop.session, tiny, "clock_in_system", on_request=seen.append)
     usage = logs.usage
     assert usage["request"].tolist() == [1, 2, 3, 4, 5]
     head = len("xsystem\nThe time is 2026-")
@@ -72,8 +75,47 @@ def test_a_replay_is_no_session_and_leaves_the_session_alone(loop: Loop, tiny: S
     assert verify(tmp_path).ok
 
 
+def test_what_is_sent_is_byte_for_byte_what_was_recorded(loop: Loop, tiny: Server) -> None:
+    with relayed(tiny) as (through, relay):
+        replay.run(loop.session, through)
+        sent = [request.body for request in relay.requests if b'"max_tokens"' in request.body or b'"temperature"' in request.body]
+    assert sent == [request.body for request in loop.session.requests()]
+
+
+def test_a_request_that_is_not_the_recorded_one_is_refused_before_any_is_sent(loop: Loop, tiny: Server, tmp_path: Path) -> None:
+    records = loop.session.epochs[0].records
+    assert isinstance(records, list)
+    at = [index for index, record in enumerate(records) if isinstance(record, UsageRecord)][2]
+    records[at] = structs.replace(records[at], request_sha256="0" * 64)
+    before = tiny.metrics()["prompt_tokens_total"]
+    with pytest.raises(LogError, match="request 3 of epoch 0, rebuilt from the log, is not the one that was sent"):
+        replay.run(loop.session, tiny)
+    assert tiny.metrics()["prompt_tokens_total"] == before
+    assert not (tmp_path / "replays").exists()
+
+
+def test_a_variant_that_changes_nothing_is_refused_before_any_is_sent(loop: Loop, tiny: Server, tmp_path: Path) -> None:
+    for variant in ("tools_shuffled", "window(5)", "reasoning_dropped", lambda sent: sent):
+        with pytest.raises(InvalidConfig, match="changes none of the 5 requests"):
+            replay.run(loop.session, tiny, variant)
+    assert not (tmp_path / "replays").exists()
+    assert len(replay.run(loop.session, tiny, "window(4)").usage) == 5
+
+
+def test_a_change_of_ones_own(loop: Loop, tiny: Server) -> None:
+    def forgetful(sent: Sent) -> Sent:
+        """At every second request the first question is left out."""
+        return sent._replace(messages=[text for at, text in enumerate(sent.messages) if at != 1 or sent.number % 2])
+
+    logs = replay.run(loop.session, tiny, forgetful)
+    assert logs.sessions["variant"].tolist() == ["forgetful"]
+    assert logs.cache_loss["request"].tolist() == [2, 3, 4, 5]
+    assert set(logs.cache_loss["cause"]) == {"history_changed"}
+    assert set(logs.cache_loss["where"].str[:11]) == {"messages[1]"}
+
+
 def test_an_unknown_variant_is_refused_with_those_there_are(loop: Loop, tiny: Server) -> None:
-    with pytest.raises(InvalidConfig, match=r"no variant 'live_systm'\. There are live_system"):
+    with pytest.raises(InvalidConfig, match=r"no variant 'live_systm'\. There are clock_in_system"):
         replay.run(loop.session, tiny, "live_systm")
 
 

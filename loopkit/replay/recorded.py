@@ -1,0 +1,139 @@
+"""What a replay sends: requests of the past, checked against their SHA-256, and what another server needs changed in them.
+
+Knows nothing of answers or logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Raw
+
+from loopkit.cache.prompts import Prompt
+from loopkit.cache.splice import spliced
+from loopkit.cache.variants import Variant, applied
+from loopkit.encoding import decode, encode
+from loopkit.errors import InvalidConfig, LogError
+from loopkit.ids import Timestamp
+from loopkit.request import Request, replayed
+from loopkit.server.client import Server
+from loopkit.session.session import Session
+
+__all__ = ["Recorded", "Requests", "Survey", "kept", "recorded", "survey"]
+
+Requests: TypeAlias = Session | Iterable[Request | Prompt]
+LLAMA_ONLY: Final = ("id_slot", "cache_prompt", "return_progress")
+"Members that loopkit writes for a llama-server, and that others may refuse."
+
+
+class Recorded(NamedTuple):
+    """A request of the past."""
+
+    session: str | None
+    epoch: int
+    slot: int | None
+    "That its body pins it to."
+    request: Request
+
+
+class Survey(NamedTuple):
+    """What is known of requests before the first is sent."""
+
+    requests: int
+    session: str | None
+    "The session that all are of; None where there are several, or it is not known."
+    slots: frozenset[int]
+    "That they are pinned to."
+    loose: bool
+    "Whether some are pinned to none."
+
+
+def kept(requests: Requests) -> Session | list[Request | Prompt]:
+    """Requests that can be gone through more than once."""
+    return requests if isinstance(requests, Session) else list(requests)
+
+
+def recorded(requests: Session | list[Request | Prompt], server: Server) -> Iterator[Recorded]:
+    """Every request, in order, as the server needs it.
+
+    Raises
+    ------
+    LogError
+        When there is none, or one of a session, rebuilt from the log, is not the one that was sent.
+    InvalidConfig
+        When one holds no body.
+    """
+    one = None
+    for one in _of_session(requests) if isinstance(requests, Session) else _of_prompts(requests):
+        yield one._replace(request=_adapted(one.request, server))
+    if one is None:
+        where = str(requests.dir) if isinstance(requests, Session) else "requests"
+        raise LogError(where, "there is no request in it to replay", "Ask something first")
+
+
+def survey(requests: Session | list[Request | Prompt], server: Server, variants: Sequence[Variant]) -> Survey:
+    """Go through the requests once, before anything is sent.
+
+    Raises
+    ------
+    LogError, InvalidConfig
+        As `recorded` does, and where a variant changes nothing: what it costs was not measured then.
+    """
+    idle, count = list(variants), 0
+    sessions: set[str | None] = set()
+    slots: set[int | None] = set()
+    for count, one in enumerate(recorded(requests, server), 1):
+        sessions.add(one.session)
+        slots.add(one.slot)
+        body = one.request.body if idle else b""
+        idle = [variant for variant in idle if applied(variant, body, count, Timestamp.now()) == body]
+    if idle:
+        what = f"{idle[0].name} changes none of the {count} requests"
+        raise InvalidConfig("variant", what, "Leave it out")
+    pinned = frozenset(slot for slot in slots if slot is not None)
+    return Survey(count, sessions.pop() if len(sessions) == 1 else None, pinned, None in slots)
+
+
+def _of_session(session: Session) -> Iterator[Recorded]:
+    for epoch in session.epochs:
+        for _, record, request in replayed(epoch.start, epoch.baseline, epoch.records):
+            if request.sha256 != record.request_sha256:
+                why = f"request {record.request} of epoch {epoch.start.epoch}, rebuilt from the log, is not the one that was sent"
+                raise LogError(str(session.dir), why, "loopkit verify names the first that differs")
+            yield Recorded(session.id, epoch.start.epoch, epoch.start.slot, request)
+
+
+def _of_prompts(prompts: list[Request | Prompt]) -> Iterator[Recorded]:
+    for number, prompt in enumerate(prompts, 1):
+        if prompt.body is None:
+            raise InvalidConfig("requests", f"request {number} holds no body", "Only what holds its bytes can be sent again")
+        request = prompt if isinstance(prompt, Request) else Request.of(prompt.body)
+        yield Recorded(prompt.session, 0, _pinned(prompt.body), request)
+
+
+def _pinned(body: bytes) -> int | None:
+    try:
+        slot = decode(decode(body, dict[str, Raw]).get("id_slot", b"null"))
+    except ValueError:
+        return None
+    return slot if isinstance(slot, int) and slot >= 0 else None
+
+
+def _adapted(request: Request, server: Server) -> Request:
+    """The very request where the server can take it; else one with another model's name, or asking for usage."""
+    body = request.body
+    try:
+        values = decode(body, dict[str, Raw])
+    except ValueError:
+        return request  # the server says what it thinks of it
+    changes: dict[str, bytes | None] = {}
+    if server.engine != "llama.cpp":  # which answers to any name
+        changes |= dict.fromkeys(name for name in LLAMA_ONLY if name in values)
+        if server.model is not None and values.get("model") != Raw(encode(server.model)):
+            changes["model"] = encode(server.model)
+    if bytes(values.get("stream", b"")) == b"true":
+        options = decode(values.get("stream_options", b"null")) or {}
+        if options.get("include_usage") is not True:
+            changes["stream_options"] = encode({**options, "include_usage": True})
+    return Request.of(spliced(body, changes)) if changes else request

@@ -1,0 +1,214 @@
+"""Replay: requests of the past sent again, in order, unchanged or with one thing changed on purpose, and what the cache did.
+
+A replay is not a session: it is a log of its own, ``<home>/replays/<id>.jsonl``, one line a request, written without the contract
+check, for a variant breaks the contract on purpose. The server writes other words than it did; expected tokens are taken against
+the previous prompt of the replay and what was written now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import UNSET, Raw, structs
+
+from loopkit.cache.expect import expect
+from loopkit.cache.prompts import Prompt
+from loopkit.cache.seen import Seen
+from loopkit.cache.variants import Change, Variant, applied, variant_of
+from loopkit.encoding import decode
+from loopkit.errors import ServerRefused
+from loopkit.ids import SessionId, Timestamp
+from loopkit.logs.load import Logs, load
+from loopkit.loop.losses import Watch, reusable_without_a_loss
+from loopkit.records import ReplayRecord, encode_record
+from loopkit.replay.recorded import Recorded, Requests, kept, recorded, survey
+from loopkit.request import Request
+from loopkit.server.client import Server
+from loopkit.server.stream import Completion
+from loopkit.session.lines import LineFile
+from loopkit.session.session import Session
+
+__all__ = ["emptied", "run", "sent"]
+
+JUDGED = ("reusable_tokens", "cause", "certainty", "mendable_by", "where", "evidence")
+
+
+def run(
+    requests: Requests,
+    server: Server,
+    variant: Variant | Change | str | None = None,
+    *,
+    home: str | Path | None = None,
+    on_request: Callable[[ReplayRecord], object] | None = None,
+) -> Logs:
+    """Send every request of a session, or of any log that holds bodies, again, in order.
+
+    Parameters
+    ----------
+    requests : Session, or iterable of Request or Prompt
+        A session's are rebuilt from its log, and each body's SHA-256 is checked against the recorded one before it is sent. Of
+        others each needs its body; those of one ``session`` go on from each other.
+    server : Server
+        The slot that they are pinned to is emptied first, where it allows that, so that the first request reads everything. A
+        body is changed only where the server could not take it: the model's name and llama.cpp's own members on another engine,
+        and ``stream_options`` where a stream would report no usage.
+    variant : Variant, function or str, optional
+        What to change, such as ``"tools_shuffled"``, ``"window(4)"``, or a function from `Sent` to `Sent` of
+        ``loopkit.cache.variants``; None sends the very bytes.
+    home : str or Path, optional
+        Where ``replays/`` lies; where not given the session's own home, or ``runs``.
+    on_request : callable, optional
+        Told of each request as it is logged.
+
+    Returns
+    -------
+    Logs
+        Of this replay, with source ``replay``: expected and reusable tokens were predicted, cached ones measured.
+
+    Raises
+    ------
+    LogError
+        When there is no request, or one, rebuilt from the log, is not the one that was sent.
+    InvalidConfig
+        When there is no such variant, it changes none of the requests, or a request has no body.
+    ServerError
+        What was replayed before it stands in the log; where it was the first request, there is none.
+    SessionIOError
+        When the log cannot be written; it ends with the record before.
+
+    Notes
+    -----
+    Each body keeps its own limits, ``max_tokens`` and temperature among them. What is written now is not what the next request
+    holds, so answers of another length change neither the tokens that are read nor the time to the first one.
+
+    Examples
+    --------
+    >>> import tempfile, loopkit as lk
+    >>> server, home = lk.serve("tiny"), tempfile.mkdtemp()
+    >>> bodies = [b'{"messages":[{"role":"user","content":"Hi."}]}']
+    >>> run([lk.cache.Prompt(body=body) for body in bodies * 2], server, home=home).usage["cached_tokens"].tolist()
+    [0, 22]
+    >>> run([lk.cache.Prompt(body=body) for body in bodies], server, "tools_shuffled", home=home)
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.InvalidConfig: variant: tools_shuffled changes none of the 1 requests. Leave it out
+    >>> server.close()
+    """
+    requests = kept(requests)
+    chosen = None if variant is None else variant_of(variant)
+    found = survey(requests, server, [] if chosen is None else [chosen])
+    emptied(server, found.slots)
+    return sent(requests, server, chosen, found.session, home=home, on_request=on_request)
+
+
+def sent(
+    requests: Session | list[Request | Prompt],
+    server: Server,
+    variant: Variant | None,
+    session: str | None,
+    *,
+    home: str | Path | None,
+    on_request: Callable[[ReplayRecord], object] | None,
+) -> Logs:
+    """What `run` does with a server that is ready for it."""
+    home = Path(home or (requests.home if isinstance(requests, Session) else "runs"))
+    path = home / "replays" / f"{SessionId.new()}.jsonl"
+    replay = _Replay(server, variant, session)
+    with contextlib.closing(LineFile(path)) as log:
+        for number, one in enumerate(recorded(requests, server), 1):
+            record = replay.send(one, number)
+            log.write(encode_record(record))
+            if on_request is not None:
+                on_request(record)
+    return load(path)
+
+
+def emptied(server: Server, slots: Iterable[int]) -> bool:
+    """Empty slots, and say whether that could be done; warn where it was refused."""
+    slots = sorted(slots)
+    if server.engine != "llama.cpp":
+        return False
+    for slot in slots:
+        try:
+            server.erase_slot(slot)
+        except ServerRefused as error:
+            said = f"slot {slot} could not be emptied, so the first request may find some of its prompt cached: {error}"
+            warnings.warn(said, UserWarning, stacklevel=3)
+            return False
+    return bool(slots)
+
+
+class _Past(NamedTuple):
+    """The request before, of the same conversation."""
+
+    seen: Seen
+    written: Completion
+    place: int
+    "How many requests had been sent with it."
+
+
+class _Replay:
+    """Sends one request after the other, and judges each by the one before it in its conversation."""
+
+    def __init__(self, server: Server, variant: Variant | None, session: str | None) -> None:
+        self._server, self._variant, self._session = server, variant, session
+        self._watch = Watch(server)
+        self._last: dict[tuple[str | None, int], _Past] = {}
+        self._all: list[Seen] = []
+
+    def send(self, one: Recorded, number: int) -> ReplayRecord:
+        body = one.request.body
+        changed = body if self._variant is None else applied(self._variant, body, number, Timestamp.now())
+        request = one.request if changed == body else Request.of(changed)
+        past = self._last.get((one.session, one.epoch))
+        previous = None if past is None else past.seen
+        if past is not None and not _gives_back(body, past.written):
+            # other words than the recorded ones were written: what can be used again is the prompt
+            previous = replace(past.seen, usage=structs.replace(past.seen.usage, completion_tokens=None))
+        self._watch.sending()
+        completion = self._server.complete(request)
+        expected = expect(None if previous is None else previous.usage, completion.usage, self._server.engine, epoch=one.epoch)
+        lost = expected.lost_tokens if completion.usage.cached_tokens is not None else None
+        record = ReplayRecord(
+            time=Timestamp.now(),
+            session=self._session,
+            variant=self._variant.name if self._variant else None,
+            request=number,
+            request_sha256=request.sha256,
+            request_bytes=request.size,
+            usage=completion.usage,
+            expected_tokens=expected.expected_tokens,
+            expected_exact=expected.expected_exact,
+            reusable_tokens=reusable_without_a_loss(expected, completion.usage.cached_tokens),
+            shortfall=expected.shortfall or UNSET,
+            lost_tokens=lost,
+            finish_reason=completion.finish_reason,
+            elapsed_ms=completion.elapsed_ms,
+            model=self._server.model,
+            engine=self._server.engine,
+        )
+        now = self._watch.seen(record, changed, one.session, one.epoch, one.slot)
+        if lost and past is not None and previous is not None:
+            found = self._watch.judged(previous, now, expected, self._all[past.place :])
+            record = structs.replace(record, **{name: getattr(found, name) for name in JUDGED})
+        elif previous is not None and record.reusable_tokens is None:
+            record = structs.replace(record, reusable_tokens=self._watch.reusable(previous, now))
+        now = replace(now, after=self._watch.answered())
+        self._all.append(replace(now, body=None))
+        self._last[one.session, one.epoch] = _Past(now, completion, len(self._all))
+        return record
+
+
+def _gives_back(body: bytes, written: Completion) -> bool:
+    """Whether a body, as it was recorded, has as its last answer what was written just now."""
+    messages = decode(decode(body, dict[str, Raw]).get("messages", b"[]"), list[dict[str, Any]])
+    said: dict[str, Any] = next((message for message in reversed(messages) if message.get("role") == "assistant"), {})
+    ours = written.assistant(Timestamp.now())
+    calls = [call.get("function", {}).get("arguments") for call in said.get("tool_calls") or ()]
+    texts = [(said.get(name) or "") == (getattr(ours, name) or "") for name in ("reasoning_content", "content")]
+    return all(texts) and calls == [call.function.arguments for call in ours.calls()]

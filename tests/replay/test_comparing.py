@@ -1,0 +1,178 @@
+"""Comparisons on the real server: each variant's loss is where it must be, and its cause is the right one."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from loopkit import replay
+from loopkit.cache.prompts import Prompt
+from loopkit.cache.variants import Sent
+from loopkit.encoding import encode
+from loopkit.errors import InvalidConfig
+from loopkit.loop.loop import Loop
+from loopkit.replay.comparing import COLUMNS
+from loopkit.server.client import Server, serve
+from tests.lab.injections import DROPS_REASONING
+from tests.loop.shop import begin, relayed
+
+SYSTEM = "You are the assistant of a small observatory. " * 4
+SIX = ["live_system", "clock_in_system", "tools_shuffled", "history_reserialised", "window(3)", "results_cleared", "summarised"]
+
+
+def order(number: int) -> list[int]:
+    places = [0, 1, 2, 3]
+    random.Random(number).shuffle(places)
+    return places
+
+
+SHUFFLED = [number for number in range(2, 13) if order(number) != order(number - 1)]
+
+
+def archive(night: str, camera: str) -> str:
+    """The frames of a night, by camera."""
+    return f"Night {night}, camera {camera}: 12 frames."
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Loop, pd.DataFrame]]:
+    """A session of six turns, each with a call; and what the variants cost on it."""
+    home = tmp_path_factory.mktemp("six")
+    with serve("tiny", slots=1, context=8192) as server:
+        with begin(server, home, system=SYSTEM, tools=[archive], options={"temperature": 0}) as loop:
+            for number in range(6):
+                loop.ask(f"Question {number}: which frames are there?")
+        yield loop, replay.compare(loop.session, server, SIX, home=home, progress=False)
+
+
+def of(frame: pd.DataFrame, variant: str) -> pd.DataFrame:
+    return frame[frame["variant"] == variant].set_index("request")
+
+
+pytestmark = pytest.mark.server
+
+
+def test_the_frame_has_a_row_for_each_request_of_each_run(six: tuple[Loop, pd.DataFrame]) -> None:
+    loop, frame = six
+    assert list(frame.columns) == list(COLUMNS)
+    assert frame["variant"].unique().tolist() == ["unchanged", *SIX]
+    assert [len(of(frame, variant)) for variant in frame["variant"].unique()] == [12] * 8
+    assert set(frame["session"]) == {loop.session.id}
+    assert set(frame["cold"]) == {"fresh server"}
+    assert frame["replay"].nunique() == 8
+    assert {path.stem for path in (loop.session.home / "replays").iterdir()} == set(frame["replay"])
+    firsts = frame[frame["request"] == 1]
+    assert (firsts["cached_tokens"] == 0).all()
+    assert (frame["read_tokens"] == frame["prompt_tokens"] - frame["cached_tokens"]).all()
+    assert (frame["ttft_ms"] > 0).all()
+
+
+def test_unchanged_loses_nothing_and_every_token_that_is_expected_is_cached(six: tuple[Loop, pd.DataFrame]) -> None:
+    rows = of(six[1], "unchanged")
+    assert rows["lost_tokens"].tolist() == [0] * 12
+    assert rows["cached_tokens"].tolist() == rows["expected_tokens"].tolist() == rows["reusable_tokens"].tolist()
+    assert not rows["changed"].any()
+    assert rows["cause"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("variant", "lossy", "cause", "where"),
+    [
+        ("live_system", [3, 5, 7, 9, 11], "system_changed", r"messages\[0\]\.content"),
+        ("clock_in_system", list(range(2, 13)), "system_changed", r"messages\[0\]\.content"),
+        ("tools_shuffled", SHUFFLED, "tools_changed", r"tools"),
+        ("history_reserialised", [3, 5, 7, 9, 11], "history_changed", r"messages\[\d+\]\.tool_calls\[0\]\.function\.arguments"),
+        ("window(3)", [7, 9, 11], "history_changed", r"messages\[1\].*"),
+        ("results_cleared", [8, 10, 12], "history_changed", r"messages\[\d+\]\.content"),
+        ("summarised", [5, 7, 9, 11], "history_changed", r"messages\[[12]\]\.content"),
+    ],
+)
+def test_each_variant_loses_where_it_must_and_is_named(
+    six: tuple[Loop, pd.DataFrame], variant: str, lossy: list[int], cause: str, where: str
+) -> None:
+    rows = of(six[1], variant)
+    lost = rows[rows["lost_tokens"] > 0]
+    assert lost.index.tolist() == lossy
+    assert set(lost["cause"]) == {cause}
+    assert set(lost["certainty"]) == {"confirmed"}
+    assert all(re.fullmatch(where, place) for place in lost["where"])
+    assert (lost["lost_tokens"] == lost["expected_tokens"] - lost["cached_tokens"]).all()
+    assert (lost["cached_tokens"] >= lost["reusable_tokens"]).all()  # more: the host cache had an older prompt
+
+
+def test_a_summary_says_what_each_costs(six: tuple[Loop, pd.DataFrame]) -> None:
+    made = replay.summary(six[1])
+    more, read = made["read_tokens_more"].tolist(), made["read_tokens"].tolist()
+    assert made.index.tolist() == ["unchanged", *SIX]
+    assert made["changed"].tolist() == [0, 12, 12, 10, 10, 6, 5, 8]
+    assert more == [each - read[0] for each in read]
+    assert read[2] > read[1] > 3 * read[0]
+    assert made["causes"].tolist()[:4] == ["", "system_changed", "system_changed", "tools_changed"]
+    assert made["ttft_ms_low"].isna().all()  # one round
+
+
+def test_rounds_are_paired_and_each_begins_cold(tiny: Server, tmp_path: Path) -> None:
+    """With a host cache that was not left behind, the second round would find the prompts of the first."""
+    with begin(tiny, tmp_path, system=SYSTEM) as loop:
+        for number in range(4):
+            loop.ask(f"Question {number}.")
+    frame = replay.compare(loop.session, tiny, ["window(2)"], repeats=3, progress=False)
+    order = [(variant, repeat) for repeat in (1, 2, 3) for variant in ("unchanged", "window(2)")]
+    assert list(dict.fromkeys(zip(frame["variant"], frame["repeat"], strict=True))) == order
+    read = frame.groupby(["variant", "request"])["read_tokens"].nunique()
+    assert (read == 1).all()
+    row = replay.summary(frame).loc["window(2)"]
+    assert row["repeats"] == 3
+    assert row["confidence"] == 0.75
+    assert row["read_tokens_low"] == row["read_tokens_more"] == row["read_tokens_high"] > 0
+    assert row["ttft_ms_low"] <= row["ttft_ms_more"] <= row["ttft_ms_high"]
+
+
+def test_on_a_server_of_others_the_pinned_slot_is_emptied(tiny: Server, tmp_path: Path) -> None:
+    with begin(tiny, tmp_path, system=SYSTEM) as loop:
+        loop.ask("Question one.")
+        loop.ask("Question two.")
+    with relayed(tiny) as (through, relay):
+        frame = replay.compare(loop.session, through, ["live_system"], progress=False)
+        assert sum("action=erase" in request.line for request in relay.requests) == 2
+    assert set(frame["cold"]) == {"slot emptied"}
+    assert (frame.loc[frame["request"] == 1, "cached_tokens"] == 0).all()
+
+
+def test_a_server_that_cannot_be_emptied_is_said(tiny: Server, tmp_path: Path) -> None:
+    body = encode({"messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Hi."}]})
+    with relayed(tiny) as (through, _), pytest.warns(UserWarning, match="neither started afresh nor emptied") as said:
+        frame = replay.compare([Prompt(body=body)], through, ["live_system"], repeats=2, home=tmp_path, progress=False)
+    assert len(said) == 1
+    assert set(frame["cold"]) == {"no"}
+    assert frame["session"].isna().all()
+
+
+def test_reasoning_that_is_dropped_is_lost_where_the_template_shows_it(tmp_path: Path) -> None:
+    shows = DROPS_REASONING.replace("and loop.index0 > ns.last", "")
+    messages: list[dict[str, object]] = [{"role": "system", "content": SYSTEM}]
+    prompts: list[Prompt] = []
+    for turn in range(3):
+        messages.append({"role": "user", "content": f"Question {turn}."})
+        prompts.append(Prompt(body=encode({"id_slot": 0, "temperature": 0, "messages": messages})))
+        messages.append({"role": "assistant", "reasoning_content": "Let me think.", "content": "Done."})
+    with serve("tiny", slots=1, template=shows) as server:
+        frame = replay.compare(prompts, server, ["reasoning_dropped"], home=tmp_path, progress=False)
+    assert of(frame, "unchanged")["lost_tokens"].tolist() == [0, 0, 0]
+    assert of(frame, "reasoning_dropped")["changed"].tolist() == [False, True, True]
+
+
+def test_two_of_one_name_and_no_rounds_are_refused(six: tuple[Loop, pd.DataFrame], tiny: Server) -> None:
+    def unchanged(sent: Sent) -> Sent:
+        return sent
+
+    for variants in (["live_system", "live_system"], [unchanged]):
+        with pytest.raises(InvalidConfig, match="have the same name"):
+            replay.compare(six[0].session, tiny, variants, progress=False)
+    with pytest.raises(InvalidConfig, match="repeats: 0 is not at least 1"):
+        replay.compare(six[0].session, tiny, [], repeats=0, progress=False)

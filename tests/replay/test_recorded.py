@@ -1,0 +1,105 @@
+"""Requests of other logs, sent again: whose cache each goes on from, and what a server needs changed in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopkit import replay
+from loopkit.cache.prompts import Prompt
+from loopkit.encoding import sha256
+from loopkit.errors import InvalidConfig, LogError
+from loopkit.replay.recorded import recorded
+from loopkit.server.client import Server, serve
+from loopkit.server.probe import Found
+from loopkit.server.wire import Wire
+from tests.loop.shop import begin
+
+SYSTEM = "Answer in one word. " * 20
+
+
+def body(*said: str, **members: Any) -> bytes:
+    """As another client writes it: messages first, spaces behind commas, escapes."""
+    messages = [{"role": "system", "content": SYSTEM}]
+    messages += [{"role": "assistant" if at % 2 else "user", "content": text} for at, text in enumerate(said)]
+    return json.dumps({"messages": messages, "model": "other/large", "temperature": 0.10, **members}).encode()
+
+
+def server(engine: str | None, model: str | None) -> Server:
+    return Server(Wire("http://127.0.0.1:9"), Found(engine, None, model))
+
+
+def adapted(sent: bytes, to: Server) -> bytes:
+    (one,) = recorded([Prompt(body=sent)], to)
+    assert one.request.size == len(one.request.body)
+    assert one.request.sha256 == sha256(one.request.body)
+    return one.request.body
+
+
+def test_a_body_is_changed_only_where_the_server_could_not_take_it() -> None:
+    plain = body("Hé.", max_tokens=7, id_slot=1)
+    assert adapted(plain, server("llama.cpp", "tiny")) == plain
+    assert adapted(plain, server("vllm", None)) == plain.replace(b', "id_slot": 1', b"")
+    assert adapted(plain, server("vllm", "m")) == plain.replace(b', "id_slot": 1', b"").replace(b'"other/large"', b'"m"')
+    streamed = body("Hé.", stream=True, stream_options={"include_usage": False, "x": 1})
+    options = b'{"include_usage": false, "x": 1}'
+    assert adapted(streamed, server("llama.cpp", "tiny")) == streamed.replace(options, b'{"include_usage":true,"x":1}')
+    reporting = body("Hé.", stream=True, stream_options={"include_usage": True})
+    assert adapted(reporting, server("llama.cpp", "tiny")) == reporting
+    for odd in (b"[1]", b"{", b'{"n":1,"n":2}'):
+        assert adapted(odd, server("llama.cpp", "tiny")) == odd
+
+
+def test_what_cannot_be_sent_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="request 2 holds no body"):
+        list(recorded([Prompt(body=b"{}"), Prompt(tokens=[1])], server(None, None)))
+    with pytest.raises(LogError, match="there is no request in it to replay"):
+        replay.run([], server("llama.cpp", "tiny"))
+
+
+@pytest.mark.server
+def test_foreign_bodies_are_sent_as_they_are_and_predicted_and_measured_agree(tiny: Server, tmp_path: Path) -> None:
+    said = ["One?", "One.", "Two?", "Two.", "Three?"]
+    bodies = [body(*said[: 2 * turn + 1], max_tokens=turn + 1, id_slot=1) for turn in range(3)]
+    logs = replay.run([Prompt(body=each) for each in bodies], tiny, home=tmp_path)
+    usage = logs.usage
+    assert usage["request_sha256"].tolist() == [sha256(each) for each in bodies]
+    assert usage["completion_tokens"].tolist() == [1, 2, 3]  # each with its own limit
+    assert usage["cached_tokens"].tolist() == usage["reusable_tokens"].tolist()  # what was written now is not what follows
+    assert usage["expected_tokens"].tolist() == [0, *usage["prompt_tokens"].tolist()[:2]]
+    assert usage["expected_exact"].tolist() == [True, False, False]
+    assert usage["lost_tokens"].tolist() == [0, 0, 0]
+    assert logs.sessions["parent"].isna().all()
+
+
+@pytest.mark.server
+def test_conversations_that_alternate_are_judged_each_by_its_own_last_request(tmp_path: Path) -> None:
+    said = ["One?", "One.", "Two?", "Two.", "Three?"]
+    with serve("tiny", slots=1, cache_ram_mib=0) as one_slot:
+        prompts = [
+            Prompt(body=body(*(name + text for text in said[: 2 * turn + 1]), id_slot=0), session=name)
+            for turn in range(2)
+            for name in ("a", "b")
+        ]
+        logs = replay.run(prompts, one_slot, home=tmp_path)
+        assert logs.usage["shortfall"].tolist()[:2] == ["first_request"] * 2
+        assert logs.cache_loss["request"].tolist() == [3, 4]
+        assert logs.cache_loss["cause"].tolist() == ["slot_taken"] * 2
+        assert logs.cache_loss["where"].tolist() == ["session b, request 2", "session a, request 3"]
+        again = replay.run([prompt for prompt in prompts if prompt.session == "a"], one_slot, home=tmp_path)
+        assert again.usage["lost_tokens"].tolist() == [0, 0]
+        assert again.sessions["parent"].tolist() == ["a"]
+
+
+@pytest.mark.server
+def test_requests_of_a_session_can_be_replayed_without_it(tiny: Server, tmp_path: Path) -> None:
+    with begin(tiny, tmp_path, system=SYSTEM) as loop:
+        for number in range(3):
+            loop.ask(f"Question {number}.")
+    logs = replay.run(loop.session.requests(), tiny, home=tmp_path)
+    assert logs.usage["lost_tokens"].tolist() == [0, 0, 0]
+    assert logs.usage["request_sha256"].tolist() == [request.sha256 for request in loop.session.requests()]
+    assert logs.sessions["parent"].tolist() == ["s"]
