@@ -266,7 +266,7 @@ class TornLog(SessionError):
     def __str__(self) -> str:
         text = f"{self.path}:{self.line}: {self.why} (byte {self.offset}). The file was not touched"
         if self.session_dir is None:
-            text += ". A log that is not a session's cannot be salvaged: move it away to load what stands beside it"
+            text += '. To load what is sound of it, and what stands beside it: loopkit.load(…, errors="report")'
         if self.session_dir is not None:
             text += f". To copy what is sound into a new session: loopkit salvage {shlex.quote(self.session_dir)} --to NEW_ID"
         return text

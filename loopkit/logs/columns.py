@@ -9,18 +9,34 @@ from __future__ import annotations
 import dataclasses
 import math
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from msgspec import UNSET, Struct
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from loopkit.encoding import encode
+from loopkit.encoding import encode, sha256
 from loopkit.records import CacheLoss, ReplayRecord
 
-__all__ = ["COUNT", "REQUESTS", "Columns", "Growing", "Part", "joined", "loss_columns", "times"]
+if TYPE_CHECKING:
+    from loopkit.cache.prompts import Prompt
+    from loopkit.cache.seen import Seen
+
+__all__ = [
+    "COUNT",
+    "REQUESTS",
+    "Columns",
+    "Growing",
+    "Message",
+    "Part",
+    "joined",
+    "loss_columns",
+    "message",
+    "message_columns",
+    "times",
+]
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
@@ -50,11 +66,27 @@ LOSSES = {
     "time": TIME,
 }
 "What the frame of losses takes from their records."
+MESSAGES = {
+    **dict.fromkeys(("turn", "index", "bytes", "neutralised"), COUNT),
+    **dict.fromkeys(("role", "sha256", "tool", "content"), TEXT),
+    "truncated": FLAG,
+}
+"What the frame of messages takes from them."
+
+
+class MakeMessages(Protocol):
+    """Makes the columns of `MESSAGES` when they are asked for; without text unless that is wanted."""
+
+    def __call__(self, *, content: bool) -> Columns: ...
+
+
+MakeRequests: TypeAlias = "Callable[[], Iterable[Seen | Prompt | None]]"
+"""Tells the requests, one for each row of ``usage``: what is known of each; None where that is no more than the row says."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What the frames need of one epoch of a session, or of one replay."""
+    """What the frames need of one epoch of a session, or of one replay. It can be pickled: it crosses a process pool."""
 
     source: str
     path: str
@@ -77,6 +109,10 @@ class Part:
     "A row is a loss; ``row`` is its request's in ``usage``."
     turns: Columns | None = None
     "A row is a turn; None in a replay."
+    messages: MakeMessages | None = None
+    "A ``functools.partial`` of a module's function, so that it can be pickled; None where the log holds no messages."
+    requests: MakeRequests | None = None
+    "Likewise; None where nothing is known but the usage."
 
 
 class Growing:
@@ -180,3 +216,41 @@ def loss_columns(losses: Sequence[CacheLoss | ReplayRecord], rows: NDArray[np.in
     columns = Growing(LOSSES)
     columns.add(losses)
     return {**columns.arrays(), "row": rows}
+
+
+class Message(Struct, frozen=True, gc=False):
+    """A message, as a row of the frame of messages."""
+
+    turn: int | None
+    index: int
+    role: str
+    bytes: int
+    sha256: str
+    tool: str | None = None
+    truncated: bool | None = None
+    neutralised: int | None = None
+    content: str | None = None
+
+
+def message(turn: int | None, index: int, role: str, data: bytes, **facts: Any) -> Message:
+    """Make a row of a message's bytes: as it was sent, or of a foreign log its text.
+
+    Examples
+    --------
+    >>> message(1, 0, "user", b"Hi.").bytes
+    3
+    """
+    return Message(turn, index, role, len(data), sha256(data), **facts)
+
+
+def message_columns(messages: Iterable[Message]) -> Columns:
+    """Turn rows into columns.
+
+    Examples
+    --------
+    >>> message_columns([message(None, 0, "user", b"Hi.")])["turn"]
+    array([-1])
+    """
+    rows = list(messages)
+    named = _members(rows) if rows else dict.fromkeys(MESSAGES, ())
+    return {name: _unpacked(_packed(named[name], kind) if rows else (), kind) for name, kind in MESSAGES.items()}

@@ -13,15 +13,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopkit.logs import schema
-from loopkit.logs.columns import REQUESTS, Columns, Growing, Part, joined, loss_columns, times
+from loopkit.logs.columns import REQUESTS, Columns, Growing, Part, joined, loss_columns, message_columns, times
+from loopkit.logs.problems import Problem
 
-__all__ = ["cache_loss", "epochs", "finding", "sessions", "turns", "usage"]
+__all__ = ["cache_loss", "epochs", "finding", "messages", "problems", "sessions", "turns", "usage"]
 
 TOTALS = ["prompt_tokens", "cached_tokens", "read_tokens", "completion_tokens", "lost_tokens"]
 
 _NONE = np.empty(0, np.int64)
 _USAGE: Columns = {**Growing(REQUESTS).arrays(), "lost_tokens": _NONE, "turn": _NONE, "new_bytes": _NONE}
 _LOSSES: Columns = loss_columns((), _NONE)
+_NO_MESSAGES = message_columns(())
 _TURNS: Columns = {"turn": _NONE, "time": times([]), "ended": times([]), "tool_calls": _NONE}
 
 
@@ -90,7 +92,7 @@ def usage(parts: Sequence[Part]) -> pd.DataFrame:
         **_keys(parts, lengths),
         "model": _repeated([part.model for part in parts], lengths),
         **{name: _typed(values) for name, values in found.items()},
-        "new_bytes": found["new_bytes"],
+        "new_bytes": pd.arrays.IntegerArray(found["new_bytes"], found["request_bytes"] < 0),
         "read_tokens": (prompt - cached).array,
         "reuse": _share(cached, prompt),
     }
@@ -110,6 +112,20 @@ def cache_loss(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
         "lost_ms": _share(_whole(found["lost_tokens"]), request["read_tokens"].array) * request["prompt_ms"].array,
     }
     return schema.build("cache_loss", columns)
+
+
+def messages(parts: Sequence[Part], *, content: bool) -> pd.DataFrame:
+    """Make the frame of messages, whose logs are read once more for it; ``content`` adds their text."""
+    made = [_NO_MESSAGES if part.messages is None else part.messages(content=content) for part in parts]
+    found = joined(made, _NO_MESSAGES)
+    columns = {**_keys(parts, list(map(_rows, made))), **{name: _typed(values) for name, values in found.items()}}
+    return schema.build("messages", columns, (schema.CONTENT,) if content else ())
+
+
+def problems(found: Sequence[Problem]) -> pd.DataFrame:
+    """Make the frame of problems."""
+    names = Problem.__struct_fields__
+    return schema.build("problems", {name: [getattr(problem, name) for problem in found] for name in names})
 
 
 def finding(requests: pd.DataFrame) -> list[tuple[str, str]]:

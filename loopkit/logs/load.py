@@ -1,51 +1,33 @@
 """``load``: what is on disk as ``Logs``, whose frames are made on first use.
 
-Finds the log files of a home, a session, a replay, a glob or a list of these and has each read once. Knows nothing of what stands
-in a line, or in a column.
+Has each file read once and puts the parts together. Knows nothing of what stands in a line, or in a column.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-import glob
-import os
-import stat
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
 from loopkit.card import Card
-from loopkit.errors import InvalidConfig, LogError, SessionIOError, TornLog, describe
+from loopkit.errors import InvalidConfig, LogError
 from loopkit.logs import frames
 from loopkit.logs.columns import Part
-from loopkit.logs.read import read_epoch, read_replay
-from loopkit.session.live import appears, is_locked
-from loopkit.session.store import is_log_name, log_numbers, log_path, session_directories
+from loopkit.logs.file import read_file
+from loopkit.logs.find import HOW, File, Loadable, find
+from loopkit.logs.problems import Errors, Problem, problem_of
 
 __all__ = ["Loadable", "Logs", "load"]
 
 LONG = 1 << 28
 "Bytes from which on a load shows its progress."
-HOME = ("sessions", "replays", "memory", "slots", "sweeps", "recordings")
-"Directories of a home; one of them makes a directory a home."
-HOW = "Give a home, a session's directory, a .jsonl or a pattern"
-
-
-@runtime_checkable
-class HasDir(Protocol):
-    """A session, as far as this room needs to know it."""
-
-    @property
-    def dir(self) -> Path: ...
-
-
-Loadable: TypeAlias = "str | Path | HasDir | Iterable[str | Path | HasDir]"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -59,6 +41,10 @@ class Logs:
     ----------
     parts : tuple of Part
         What was read, the epochs of a session in order.
+    unread : tuple of Problem
+        What could not be read, or was counted and left out.
+    content : bool
+        Whether the frame of messages has their text.
 
     Examples
     --------
@@ -69,6 +55,8 @@ class Logs:
     """
 
     parts: tuple[Part, ...]
+    unread: tuple[Problem, ...] = ()
+    content: bool = False
     _made: dict[str, pd.DataFrame] = dataclasses.field(default_factory=dict, init=False)
 
     @property
@@ -96,6 +84,22 @@ class Logs:
         """A row is a loss."""
         return self._frame("cache_loss", lambda: frames.cache_loss(self.parts, self.usage))
 
+    @property
+    def messages(self) -> pd.DataFrame:
+        """A row is a message; the logs are read once more for it, as far as they were read before.
+
+        Raises
+        ------
+        TornLog, SessionIOError
+            When a log is not any more what it was, or a message is none.
+        """
+        return self._frame("messages", lambda: frames.messages(self.parts, content=self.content))
+
+    @property
+    def problems(self) -> pd.DataFrame:
+        """A row is something that could not be read, or was counted and left out."""
+        return self._frame("problems", lambda: frames.problems(self.unread))
+
     def where(
         self,
         *,
@@ -117,7 +121,7 @@ class Logs:
         Returns
         -------
         Logs
-            Empty where none fits.
+            Without rows where none fits; with all problems, since what was not read may be of any session.
         """
         kept = {part.session for part in self.parts}
         if session is not None:
@@ -127,7 +131,7 @@ class Logs:
             kept &= {part.session for part in self.parts if part.ended >= moment}
         if model is not None:
             kept &= {part.session for part in self.parts if part.model == model}
-        return Logs(tuple(part for part in self.parts if part.session in kept))
+        return dataclasses.replace(self, parts=tuple(part for part in self.parts if part.session in kept))
 
     def concat(self, other: Logs) -> Logs:
         """Put two together; an epoch that both have is taken from ``other``, which may have been read later.
@@ -137,7 +141,8 @@ class Logs:
         LogError
             When two logs have the same session id, for then keys would not tell them apart.
         """
-        return Logs(_in_order([*self.parts, *other.parts]))
+        parts, unread = [*self.parts, *other.parts], [*self.unread, *other.unread]
+        return _put_together(parts, unread, "raise", content=self.content or other.content)
 
     def __repr__(self) -> str:
         return self._card().text()
@@ -151,7 +156,8 @@ class Logs:
         facts = [("sessions", len(found) - replays), ("replays", replays), ("epochs", len(self.parts))]
         facts += [("turns", int(found["turns"].sum())), ("requests", len(self.usage))]
         counted = [(name, f"{number:,}") for name, number in facts if number or name != "replays"]
-        return Card("Logs", [*counted, *frames.finding(self.usage)])
+        faults = [("problems", f"{len(self.unread):,}")] if self.unread else []
+        return Card("Logs", [*counted, *faults, *frames.finding(self.usage)])
 
     def _frame(self, name: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         if name not in self._made:
@@ -159,159 +165,88 @@ class Logs:
         return self._made[name].copy(deep=False)
 
 
-def load(what: Loadable, *, progress: bool | None = None) -> Logs:
+def load(what: Loadable, *, errors: Errors = "raise", content: bool = False, progress: bool | None = None) -> Logs:
     """Read logs.
 
     Parameters
     ----------
     what : str, Path, Session, or an iterable of these
-        A home, a session's directory, a ``.jsonl`` of a session or replay, or a pattern. A file named twice counts once.
+        A home, a session's directory, a log, a directory of other tools' logs, or a pattern. A file named twice counts once.
+    errors : "raise" or "report"
+        At a fault, raise it; or read what is sound before it, and put it into ``problems``. One bad file hides no other.
+    content : bool
+        Whether the frame of messages has their text.
     progress : bool, optional
         Whether to show a bar; by default for long loads only.
 
     Returns
     -------
     Logs
-        Without rows where a home holds no session.
+        Without rows where a home holds no session. A session that is being written right now is read up to its last whole group.
 
     Warns
     -----
     UserWarning
-        For each directory in a home's ``sessions`` that holds no session, and for each damaged log in its ``replays``, of which
-        the lines before the fault are taken: a replay is a measurement that ends where it was cut.
+        Where errors are raised, for each directory in a home's ``sessions`` that holds no log: it is among the problems, too.
 
     Raises
     ------
     TornLog
-        With file and line. A session that is being written right now is read up to its last whole group.
+        With file and line.
     LogError
-        When something is not there, or not a log.
+        When something is not there, or not a log; also where errors are reported, when that was asked for by its name.
     SessionIOError
-        When the system refuses; names the path.
+        When the system refuses.
 
     Examples
     --------
     >>> load("no such runs")
     Traceback (most recent call last):
         ...
-    loopkit.errors.LogError: no such runs: nothing is there. Give a home, a session's directory, a .jsonl or a pattern
+    loopkit.errors.LogError: no such runs: nothing is there. Give a home, a session, a log, a directory of logs or a pattern
     """
-    notes: list[str] = []
-    try:
-        files = list({os.path.realpath(found.path): found for found in _files(what, notes)}.values())
-    except OSError as error:
-        raise SessionIOError(str(error.filename or what), "read", describe(error)) from error
-    sizes = [found.path.stat().st_size if found.path.is_file() else 0 for found in files]
+    found = find(what)
+    files = [each for each in found if isinstance(each, File)]
+    problems: list[Problem] = []
+    for each in found:
+        if isinstance(each, Problem):
+            problems.append(each)
+            if errors == "raise":
+                warnings.warn(str(each), UserWarning, stacklevel=2)
+        elif isinstance(each, LogError):
+            if errors == "raise":
+                raise each
+            problems.append(problem_of(each, each.path))
+    sizes = [file.path.stat().st_size if file.path.is_file() else 0 for file in files]
     shown = sum(sizes) >= LONG if progress is None else progress
     parts: list[Part] = []
     with tqdm(total=sum(sizes), unit="B", unit_scale=True, desc="load", disable=not shown) as bar:
-        for found, size in zip(files, sizes, strict=True):
-            part = _read(found, notes)
-            if part is not None:
-                parts.append(part)
+        for read, size in zip(map(partial(read_file, errors=errors), files), sizes, strict=True):
+            parts += read.parts
+            problems += read.problems
             bar.update(size)
-    for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=2)
-    return Logs(_in_order(parts))
+    strange = next((problem for problem in problems if problem.kind == "not_a_log"), None)
+    if strange is not None and not parts and errors == "raise":
+        raise LogError(strange.path, strange.why, HOW)
+    return _put_together(parts, problems, errors, content=content)
 
 
-def _in_order(parts: Iterable[Part]) -> tuple[Part, ...]:
+def _put_together(parts: Iterable[Part], problems: Iterable[Problem], errors: Errors, *, content: bool) -> Logs:
     """Each epoch once, the epochs of a session together and in order."""
     by_session: dict[str, dict[int, Part]] = {}
+    known = list(dict.fromkeys(problems))
     for part in parts:
         epochs = by_session.setdefault(part.session, {})
-        for other in epochs.values():
-            if Path(other.path).resolve() != Path(part.path).resolve():
-                why = f"{other.path} has the session id {part.session} too, and keys would not tell them apart"
+        other = next(iter(epochs.values()), part)
+        if other.path != part.path and Path(other.path).resolve() != Path(part.path).resolve():
+            why = f"{other.path} has the session id {part.session} too, and keys would not tell them apart"
+            if errors == "raise":
                 raise LogError(part.path, why, "Load them one at a time")
-        epochs[part.epoch] = part
-    return tuple(epochs[number] for epochs in by_session.values() for number in sorted(epochs))
-
-
-class _Found(NamedTuple):
-    path: Path
-    beside: bool = False
-    "Found in a home, beside others that it must not hide, and not asked for by name."
-
-
-def _read(found: _Found, notes: list[str]) -> Part | None:
-    if not _is_replay(found.path):
-        return read_epoch(found.path)
-    try:
-        return read_replay(found.path)
-    except (TornLog, SessionIOError) as error:
-        if not found.beside:
-            raise
-        line = error.line if isinstance(error, TornLog) else 1
-        place = f"{found.path}:{line}: {error.why}" if isinstance(error, TornLog) else str(error)
-        notes.append(f"{place}. Of this replay {line - 1 or 'no'} {'line is' if line == 2 else 'lines are'} loaded")
-        return read_replay(found.path, lines=line - 1) if line > 1 else None
-
-
-def _files(what: Loadable, notes: list[str]) -> Iterator[_Found]:
-    """The log files of what was asked for."""
-    if isinstance(what, HasDir):
-        yield from _in_session(what.dir)
-    elif isinstance(what, (str, Path)):
-        path = Path(what)
-        try:
-            mode = path.stat().st_mode
-        except (FileNotFoundError, NotADirectoryError, ValueError):  # the last for what no path can hold, such as a NUL
-            found = _matching(str(path))
-            if not found:
-                raise LogError(str(path), "nothing is there", HOW) from None
-            yield from _files(found, notes)
-            return
-        if stat.S_ISDIR(mode):
-            yield from _in_directory(path, notes)
-        elif _is_replay(path) or is_log_name(path.name):
-            yield _Found(path)
+            known.append(Problem(part.path, None, None, "left_out", why))
         else:
-            raise LogError(str(path), "not a log of a session or a replay", f"A session's log is called 0.jsonl. {HOW}")
-    else:
-        for one in what:
-            yield from _files(one, notes)
-
-
-def _matching(pattern: str) -> list[str]:
-    try:
-        found = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else []
-    except ValueError:
-        return []
-    return [path for path in found if path != pattern]  # a link of this very name that leads nowhere
-
-
-def _in_directory(path: Path, notes: list[str]) -> Iterator[_Found]:
-    names = {entry.name for entry in path.iterdir()}
-    if not names or names.intersection(HOME):
-        named, others = session_directories(path)
-        notes += [f"{directory}: not the name of a session, so it was left out" for directory in others]
-        for directory in named:
-            if appears(log_path(directory, 0)) or is_locked(directory):
-                yield from _in_session(directory)
-            else:
-                notes.append(f"{directory}: it has no 0.jsonl, so it is no session, and was left out")
-        if (path / "replays").is_dir():
-            found = sorted(entry for entry in (path / "replays").iterdir() if entry.suffix == ".jsonl")
-            yield from (_Found(replay, beside=True) for replay in found)
-    elif names.intersection(("0.jsonl", "0.baseline.json")):
-        yield from _in_session(path)
-    else:
-        raise LogError(str(path), "neither a home nor a session: it has no sessions/ and no 0.jsonl", HOW)
-
-
-def _in_session(directory: Path) -> Iterator[_Found]:
-    numbers = log_numbers(directory)
-    if not numbers and is_locked(directory):
-        return
-    if numbers != list(range(len(numbers))) or not numbers:
-        missing = next(number for number in range(len(numbers) + 1) if number not in numbers)
-        raise LogError(str(directory), f"a session without its {missing}.jsonl", "Put the file back, or leave the session out")
-    yield from (_Found(log_path(directory, number)) for number in numbers)
-
-
-def _is_replay(file: Path) -> bool:
-    return file.parent.name == "replays"
+            epochs[part.epoch] = part
+    ordered = tuple(epochs[number] for epochs in by_session.values() for number in sorted(epochs))
+    return Logs(ordered, tuple(known), content)
 
 
 def _moment(since: str | datetime.datetime) -> np.datetime64:

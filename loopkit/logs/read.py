@@ -93,8 +93,9 @@ class _Lines(Generic[T]):
 class _Pass:
     """What one pass over a session's log has seen."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, cut: bool) -> None:
         self.path = path
+        self.cut = cut
         self.kinds = bytearray()
         self.start: SessionStart | None = None
         self.end: EpochEnd | None = None
@@ -108,6 +109,10 @@ class _Pass:
         "Heads of the last three records."
         self._requests = _Lines(_usage, b"g")
         self._facts = _Lines(_fact, b"sle")
+
+    def may_end_anywhere(self) -> bool:
+        """Whether an end inside a group is none of its own fault: a writer is at it, or what follows is not read."""
+        return self.cut or is_locked(self.path.parent)
 
     def take(self, block: Block) -> None:
         lines = block.lines
@@ -139,13 +144,15 @@ class _Pass:
                 self.start = fact
 
 
-def read_epoch(path: Path) -> Part | None:
+def read_epoch(path: Path, *, lines: int | None = None) -> Part | None:
     """Read the log of one epoch of a session.
 
     Parameters
     ----------
     path : Path
         ``<session directory>/<epoch>.jsonl``
+    lines : int, optional
+        How many of the first lines to read, up to their last whole group; all where not given.
 
     Returns
     -------
@@ -157,16 +164,16 @@ def read_epoch(path: Path) -> Part | None:
     TornLog
         With file and line.
     """
-    return settled(path.parent, lambda: _read_epoch(path))
+    return settled(path.parent, lambda: _read_epoch(path, lines))
 
 
-def _read_epoch(path: Path) -> Part | None:
-    seen = _Pass(path)
+def _read_epoch(path: Path, limit: int | None) -> Part | None:
+    seen = _Pass(path, cut=limit is not None)
     with _times_named(path):
-        for block in _blocks(path):
+        for block in _blocks(path, limit):
             seen.take(block)
         seen.decode()
-        return None if not seen.kinds and is_locked(path.parent) else _part(seen)
+        return None if not seen.kinds and seen.may_end_anywhere() else _part(seen)
 
 
 def _part(seen: _Pass) -> Part:
@@ -183,6 +190,8 @@ def _part(seen: _Pass) -> Part:
     losses = loss_columns(seen.losses, np.searchsorted(of_requests, lossy))
     lost = np.where((usage["cached_tokens"] >= 0) & ((usage["expected_tokens"] >= 0) | (usage["shortfall"] != None)), 0, -1)  # noqa: E711
     lost[losses["row"]] = losses["lost_tokens"]
+    if seen.cut and kinds[-1] == USAGE and usage["cached_tokens"][-1] < usage["expected_tokens"][-1]:
+        lost[-1] = -1  # its loss stands behind the cut, if there is one
     usage["lost_tokens"] = lost
     usage["turn"] = np.searchsorted(users, of_requests) + goes_on
     usage["new_bytes"] = np.diff(usage["request_bytes"], prepend=0)
@@ -244,8 +253,8 @@ def _read_replay(path: Path, limit: int | None) -> Part:
     first: ReplayRecord | None = None
     seen = 0
     with _times_named(path):
-        for block in _blocks(path):
-            lines.waiting = block.lines[: None if limit is None else limit - seen]
+        for block in _blocks(path, limit):
+            lines.waiting = block.lines
             records = lines.decode(path, b"r" * (seen + len(lines.waiting)))
             first = first or records[0]
             for row, record in enumerate(records, seen):
@@ -256,8 +265,6 @@ def _read_replay(path: Path, limit: int | None) -> Part:
                     rows.append(row)
             usage.add(records)
             seen += len(records)
-            if seen == limit:
-                break
         columns = usage.arrays()
     if first is None:
         raise _torn(path, 0, "there is no whole record", at_end=True)
@@ -295,12 +302,16 @@ def _check_order(seen: _Pass) -> tuple[SessionStart, int]:
     begin = 1 + (0 if start.carried is UNSET else start.carried.records)
     found = CARRIED.match(kinds, 1, begin)
     assert found is not None
+    if found.end() == len(kinds) < begin and seen.may_end_anywhere():
+        del kinds[1:], seen.asked[:], seen.before[:]
+        seen.last[:] = [f'"time":"{start.time}'.encode()]
+        return start, 1
     if found.end() < begin:
         raise _torn(path, found.end(), f"{begin - 1} carried records should follow the session_start, not {found.end() - 1}")
     groups = GROUPS.match(kinds, begin)
     assert groups is not None
     rest = bytes(kinds[groups.end() :])
-    if rest in UNFINISHED and is_locked(path.parent):
+    if rest in UNFINISHED and seen.may_end_anywhere():
         del kinds[groups.end() :], seen.last[-len(rest) :]
         if rest[0] == USER:
             del seen.asked[-1], seen.before[-1]
@@ -312,10 +323,14 @@ def _check_order(seen: _Pass) -> tuple[SessionStart, int]:
     return start, begin
 
 
-def _blocks(path: Path) -> Iterator[Block]:
-    """The log's lines, checked; up to an unfinished line where a writer is at work."""
+def _blocks(path: Path, limit: int | None = None) -> Iterator[Block]:
+    """The log's lines, checked; up to so many, and up to an unfinished line where a writer is at work."""
     try:
-        yield from checked_blocks(path, session_dir=_session_dir(path), size=1 << 17)
+        for block in checked_blocks(path, session_dir=_session_dir(path), size=1 << 17):
+            left = None if limit is None else limit + 1 - block.line
+            yield block._replace(lines=block.lines[:left])
+            if left is not None and left <= len(block.lines):
+                return
     except TornLog as torn:
         if not torn.at_end or not is_locked(path.parent):
             raise

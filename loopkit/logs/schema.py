@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-__all__ = ["FRAMES", "SOURCES", "Column", "build", "dtypes", "empty"]
+__all__ = ["CONTENT", "FRAMES", "SOURCES", "Column", "build", "dtypes", "empty"]
 
-SOURCES = ["loopkit", "replay"]
+SOURCES = [
+    *("loopkit", "replay", "recorded", "claude_code", "pi", "codex", "inspect"),
+    *("openai", "otel", "litellm", "llama_server", "mooncake", "bailian"),
+]
 
 TIME = pd.DatetimeTZDtype("us", "UTC")
 STRING = pd.StringDtype()
@@ -58,9 +61,9 @@ FRAMES: Mapping[str, tuple[Column, ...]] = {
     "sessions": (
         SESSION,
         Column("source", SOURCE, None, "what wrote the log"),
-        Column("parent", STRING, None, "session that this one was forked from, or is a replay of"),
+        Column("parent", STRING, None, "session that this one was forked, resumed or spawned from, or is a replay of"),
         Column("variant", STRING, None, "what a replay changed on purpose; <NA>: nothing"),
-        Column("path", STRING, None, "directory of the session, or file of the replay"),
+        Column("path", STRING, None, "directory of the session, or file of the replay or foreign log"),
         STARTED,
         ENDED,
         Column("epochs", COUNT, "epochs", "epochs loaded"),
@@ -150,7 +153,29 @@ FRAMES: Mapping[str, tuple[Column, ...]] = {
         Column("where", STRING, None, "member, message or event that the evidence points at"),
         Column("evidence", STRING, None, "what can be checked, as JSON"),
     ),
+    "messages": (
+        SESSION,
+        EPOCH,
+        TURN._replace(doc="number of the turn; <NA> of the system message and of what was carried over"),
+        Column("index", COUNT, None, "place among the messages of the epoch, from 0"),
+        Column("role", STRING, None, "system, user, assistant or tool"),
+        Column("bytes", COUNT, "bytes", "size of the message as it was sent; of a foreign log, of its text"),
+        Column("sha256", STRING, None, "SHA-256 of these bytes"),
+        Column("tool", STRING, None, "name of the tool that answered"),
+        Column("truncated", FLAG, None, "whether the tool's answer was cut before it was logged"),
+        Column("neutralised", COUNT, "tags", "control tags written as text; <NA> where nothing is neutralised"),
+    ),
+    "problems": (
+        Column("path", STRING, None, "file or directory"),
+        Column("line", COUNT, None, "number of the line, from 1; <NA> where it is about the file"),
+        Column("offset", COUNT, "bytes", "byte offset in the file"),
+        Column("kind", STRING, None, "torn, unreadable, not_a_log, left_out; of a foreign log also what its adapter says"),
+        Column("why", STRING, None, "what is wrong"),
+        Column("count", COUNT, "lines", "lines of a damaged stretch, or entries left out"),
+    ),
 }
+CONTENT = Column("content", STRING, None, "text of the message; <NA> where it has none")
+"Of the frame of messages, where it was asked for."
 
 
 def dtypes(frame: str) -> dict[str, Any]:
@@ -177,7 +202,7 @@ def empty(frame: str) -> pd.DataFrame:
     return build(frame, {column.name: [] for column in FRAMES[frame]})
 
 
-def build(frame: str, columns: Mapping[str, Any]) -> pd.DataFrame:
+def build(frame: str, columns: Mapping[str, Any], more: tuple[Column, ...] = ()) -> pd.DataFrame:
     """Make a frame of its columns.
 
     Parameters
@@ -186,14 +211,17 @@ def build(frame: str, columns: Mapping[str, Any]) -> pd.DataFrame:
         Its name in ``FRAMES``.
     columns : mapping
         For every column of the frame, an array or list, all of one length. Times are ``datetime64[us]`` without a zone, in UTC.
+    more : tuple of Column
+        Columns behind those of the schema.
 
     Returns
     -------
     DataFrame
         With the schema's columns, order and dtypes; ``attrs["units"]`` has the units.
     """
-    made = pd.DataFrame({column.name: _array(columns[column.name], column.dtype) for column in FRAMES[frame]}, copy=False)
-    made.attrs["units"] = {column.name: column.unit for column in FRAMES[frame] if column.unit is not None}
+    wanted = FRAMES[frame] + more
+    made = pd.DataFrame({column.name: _array(columns[column.name], column.dtype) for column in wanted}, copy=False)
+    made.attrs["units"] = {column.name: column.unit for column in wanted if column.unit is not None}
     return made
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -248,7 +247,8 @@ def test_a_home_without_sessions_is_empty(tmp_path: Path) -> None:
     [
         (lambda home: home / "nothing", "nothing is there"),
         (lambda home: home / "*.jsonl", "nothing is there"),
-        (lambda home: home / "notes", "neither a home nor a session"),
+        (lambda home: home / "notes", "not a log of a session or a replay"),
+        (lambda home: home / "sessions/a/more", "neither a home nor a session"),
         (lambda home: home / "notes/notes.jsonl", "not a log of a session or a replay"),
         (lambda home: home / "sessions/c", "a session without its 0.jsonl"),
         (lambda home: home / "sessions/d", "a session without its 1.jsonl"),
@@ -257,6 +257,7 @@ def test_a_home_without_sessions_is_empty(tmp_path: Path) -> None:
 def test_what_cannot_be_loaded(home: Path, make: object, why: str) -> None:
     (home / "notes").mkdir()
     (home / "notes/notes.jsonl").write_text("{}\n")
+    (home / "sessions/a/more/deeper").mkdir(parents=True)
     (home / "sessions/c").mkdir()
     (home / "sessions/c/0.baseline.json").write_bytes(b"{}")
     write_session(home, "d", [start("d"), *kept(1), end(9)], [start("d", 1)], [start("d", 2)])
@@ -338,40 +339,40 @@ def test_the_bar_is_shown_only_when_asked_or_long(home: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("left", "why", "rows"),
     [
-        (0, "there is no whole record. Of this replay no lines are loaded", 0),
+        (0, "there is no whole record", 0),
         (1, "the last line does not end in a line feed", 0),
         (700, "the last line does not end in a line feed", 1),
         (-1, "though it is whole", 2),
     ],
 )
 def test_a_replay_that_was_cut_hides_nothing_beside_it(home: Path, left: int, why: str, rows: int) -> None:
-    """It is a measurement that ends there; only asked for by its own name it is refused."""
+    """It is a measurement that ends there."""
     path = write(home / "replays/cut.jsonl", replay("live_system", 3))
     (home / "replays/pipe.jsonl").symlink_to("nowhere")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        before = len(load(home).usage)
+    before = len(load(home, errors="report").usage)
     whole = path.read_bytes()
     path.write_bytes(whole[:left])
-    with pytest.warns(UserWarning, match=r"replays/") as warned:
-        logs = load(home)
-    cut, gone = (str(warning.message) for warning in warned)
-    assert cut.startswith(f"{path}:{rows + 1}: ")
-    assert why in cut
-    assert gone.startswith(f"{home}/replays/pipe.jsonl: cannot read: No such file")
+    logs = load(home, errors="report")
+    cut, gone = logs.problems.to_dict("records")
+    assert (cut["path"], cut["line"], cut["kind"], cut["count"]) == (str(path), rows + 1, "torn", 1)
+    assert why in cut["why"]
+    assert (gone["path"], gone["kind"]) == (str(home / "replays/pipe.jsonl"), "unreadable")
+    assert gone["why"].startswith("cannot read: No such file")
     assert len(logs.usage) == before - 3 + rows
     assert column(logs.usage[logs.usage["session"] == "cut"], "request") == list(range(1, rows + 1))
-    with pytest.raises(TornLog):
-        load(path)
+    with pytest.raises(TornLog, match=r'loopkit\.load\(…, errors="report"\)'):
+        load(home)
     assert path.read_bytes() == whole[:left]
 
 
-def test_a_record_in_the_wrong_place_ends_a_replay_in_a_home(tmp_path: Path) -> None:
+def test_a_record_in_the_wrong_place_ends_a_replay(tmp_path: Path) -> None:
     path = write(tmp_path / "replays/x.jsonl", [*replay("live_system", 2), *replay("tools_shuffled", 3, broken=True)])
-    with pytest.warns(UserWarning, match=r"x\.jsonl:3: it is not the next request .* Of this replay 2 lines are loaded"):
-        logs = load(tmp_path)
+    logs = load(tmp_path, errors="report")
+    [problem] = logs.unread
+    assert str(problem).startswith(f"{path}:3: it is not the next request")
     assert column(logs.usage, "request") == [1, 2]
     assert len(logs.cache_loss) == 0
     path.write_text('{"a":1}\n')
-    with pytest.warns(UserWarning, match=r"x\.jsonl:1: .* Of this replay no lines are loaded"):
-        assert len(load(tmp_path).sessions) == 0
+    logs = load(tmp_path, errors="report")
+    assert [problem.line for problem in logs.unread] == [1]
+    assert len(logs.sessions) == 0

@@ -39,14 +39,14 @@ def test_frames_have_the_schema(frame: str, make: object, tmp_path: Path) -> Non
     assert made.dtypes.to_dict() == schema.dtypes(frame)
     assert made.attrs == schema.empty(frame).attrs
     assert isinstance(made.index, pd.RangeIndex)
-    if make is large:
+    if make is large and frame not in ("messages", "problems"):
         assert len(made) > 1
 
 
 def test_every_column_is_documented_and_units_are_few() -> None:
     columns = [column for frame in schema.FRAMES.values() for column in frame]
     assert all(column.doc and not column.doc.endswith(".") and "\n" not in column.doc for column in columns)
-    units = {None, "UTC", "tokens", "bytes", "ms", "share", "epochs", "turns", "requests", "losses", "calls"}
+    units = {None, "UTC", "tokens", "bytes", "ms", "share", "epochs", "turns", "requests", "losses", "calls", "tags", "lines"}
     assert {column.unit for column in columns} == units
 
 

@@ -1,0 +1,146 @@
+"""Which log files are meant by a home, a session, a directory of other tools' logs, a file, a pattern, or a list of these.
+
+Looks at names and places, and into a file only where its place does not say whose it is. Reads no log.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from loopkit.errors import LogError, SessionIOError, describe
+from loopkit.logs.problems import Problem
+from loopkit.session.live import appears, is_locked
+from loopkit.session.store import log_numbers, log_path, session_directories
+
+__all__ = ["HOW", "File", "Loadable", "find"]
+
+HOME = ("sessions", "replays", "memory", "slots", "sweeps", "recordings")
+"Directories of a home; one of them makes a directory a home."
+LOGS = (".jsonl", ".json", ".eval", ".log")
+"How the files end that are looked at in a directory that is no home of ours."
+HOW = "Give a home, a session, a log, a directory of logs or a pattern"
+
+
+@runtime_checkable
+class HasDir(Protocol):
+    """A session, as far as this room needs to know it."""
+
+    @property
+    def dir(self) -> Path: ...
+
+
+Loadable: TypeAlias = "str | Path | HasDir | Iterable[str | Path | HasDir]"
+
+
+class File(NamedTuple):
+    """A file that was found."""
+
+    path: Path
+    scanned: bool = False
+    "Found in a directory of other tools' logs, where it may be no log at all, and not asked for by name or place."
+
+
+Found: TypeAlias = "File | Problem | LogError"
+"""A file; something left out; something that should be there and is not."""
+
+
+def find(what: Loadable) -> list[Found]:
+    """Find the files, each once, in an order that depends on names alone.
+
+    Raises
+    ------
+    LogError
+        When what was asked for by name is not there, or holds no log.
+    SessionIOError
+        When the system refuses.
+    """
+    seen: dict[str, Found] = {}
+    try:
+        for found in _files(what):
+            seen[os.path.realpath(found.path) if isinstance(found, File) else str(found)] = found
+    except OSError as error:
+        raise SessionIOError(str(error.filename or what), "read", describe(error)) from error
+    return list(seen.values())
+
+
+def _files(what: Loadable) -> Iterator[Found]:
+    if isinstance(what, HasDir):
+        yield from _in_session(what.dir)
+    elif isinstance(what, (str, Path)):
+        path = Path(what)
+        try:
+            mode = path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # the last for what no path can hold, such as a NUL
+            found = _matching(str(path))
+            if not found:
+                raise LogError(str(path), "nothing is there", HOW) from None
+            yield from _files(found)
+            return
+        yield from _in_directory(path) if stat.S_ISDIR(mode) else iter((File(path),))
+    else:
+        for one in what:
+            yield from _files(one)
+
+
+def _matching(pattern: str) -> list[str]:
+    try:
+        found = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else []
+    except ValueError:
+        return []
+    return [path for path in found if path != pattern]  # a link of this very name that leads nowhere
+
+
+def _in_directory(path: Path) -> Iterator[Found]:
+    names = {entry.name for entry in path.iterdir()}
+    if not names or names.intersection(HOME):
+        yield from _in_home(path)
+    elif names.intersection(("0.jsonl", "0.baseline.json")):
+        yield from _in_session(path)
+    else:
+        found = list(_below(path))
+        if not found:
+            raise LogError(str(path), "neither a home nor a session, and no log is below it", HOW)
+        yield from found
+
+
+def _in_home(home: Path) -> Iterator[Found]:
+    named, others = session_directories(home)
+    for directory in sorted([*named, *others]):
+        if directory in named and log_numbers(directory):
+            yield from _in_session(directory)
+        elif found := list(_below(directory)):
+            yield from found
+        elif directory in named and (appears(log_path(directory, 0)) or is_locked(directory)):
+            yield from _in_session(directory)
+        else:
+            why = "it has no 0.jsonl, so it is no session" if directory in named else "not the name of a session"
+            yield Problem(str(directory), None, None, "left_out", f"{why}, and was left out")
+    for name in ("replays", "recordings"):
+        if (home / name).is_dir():
+            yield from (File(entry) for entry in sorted((home / name).iterdir()) if entry.suffix == ".jsonl")
+
+
+def _below(directory: Path) -> Iterator[File]:
+    """Files in a directory of other tools' logs that may be logs."""
+    for place, directories, files in os.walk(directory):
+        directories.sort()
+        yield from (
+            File(Path(place, name), scanned=True)
+            for name in sorted(files)
+            if name.endswith(LOGS) and not name.endswith(".baseline.json")
+        )
+
+
+def _in_session(directory: Path) -> Iterator[Found]:
+    numbers = log_numbers(directory)
+    if not numbers and is_locked(directory):
+        return
+    if numbers != list(range(len(numbers))) or not numbers:
+        missing = next(number for number in range(len(numbers) + 1) if number not in numbers)
+        yield LogError(str(directory), f"a session without its {missing}.jsonl", "Put the file back, or leave the session out")
+    yield from (File(log_path(directory, number)) for number in numbers)
