@@ -4,5 +4,6 @@ A button does what a method does, and nothing else. All text is escaped before i
 """
 
 from loopkit.widgets.chat import ChatPanel
+from loopkit.widgets.explorer import LogExplorer
 
-__all__ = ["ChatPanel"]
+__all__ = ["ChatPanel", "LogExplorer"]

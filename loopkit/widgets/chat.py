@@ -167,19 +167,17 @@ class ChatPanel(Panel):
 
     def _dress(self) -> ipw.Widget:
         self._past, self._now, self._status = ipw.HTML(), ipw.HTML(), ipw.HTML()
-        self._text = ipw.Textarea(placeholder="Ask something", rows=2, layout={"width": "100%"})
+        self._text = ipw.Textarea(placeholder="Ask something", rows=2, layout={"flex": "1 1 auto", "width": "auto"})
         self._send = self._button("Send", self._ask_typed)
         self._stop = self._button("Stop", self.stop)
         self._go_on = self._button("Go on", self.go_on)
         self._list = ipw.Dropdown(layout={"width": "22em"})
         self._resume = self._button("Resume", lambda: self.resume(self._list.value or ""))
         self._again = self._button("List again", lambda: None)
-        # in reverse, a box that scrolls stays at its end
-        talk = ipw.Box(
-            [self._now, self._past],
-            layout={"display": "flex", "flex_flow": "column-reverse", "max_height": "32em", "overflow": "auto"},
-        )
-        asking = ipw.HBox([self._text, ipw.HBox([self._send, self._stop, self._go_on])])
+        # a box that is filled from below stays at its end while it scrolls
+        below = {"display": "flex", "flex_flow": "column-reverse", "max_height": "32em", "overflow": "auto"}
+        talk = ipw.Box([ipw.VBox([self._past, self._now], layout={"flex": "0 0 auto"})], layout=below)
+        asking = ipw.HBox([self._text, self._send, self._stop, self._go_on])
         return ipw.VBox([talk, self._status, asking, ipw.HBox([self._list, self._resume, self._again])])
 
     def _ask_typed(self) -> None:

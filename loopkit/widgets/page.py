@@ -17,7 +17,7 @@ __all__ = ["Block", "Page", "Table", "as_html", "as_text", "table_lines"]
 CELL = 40
 "Characters shown of one cell of a table."
 
-_TEXT = 'style="white-space:pre-wrap;overflow-wrap:anywhere"'
+_STYLE = 'style="white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.5"'
 
 
 class Block(NamedTuple):
@@ -83,7 +83,7 @@ def as_html(page: Page) -> str:
     Examples
     --------
     >>> as_html([Block("<b>", "1 < 2")])
-    '<div><b>&lt;b&gt;:</b> <span style="white-space:pre-wrap;overflow-wrap:anywhere">1 &lt; 2</span></div>'
+    '<div style="white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.5"><b>&lt;b&gt;:</b> 1 &lt; 2</div>'
     """
     return "".join(_table(part) if isinstance(part, Table) else _block(part) for part in page)
 
@@ -91,9 +91,8 @@ def as_html(page: Page) -> str:
 def _block(block: Block) -> str:
     head, text = html.escape(shown(block.head)), html.escape(shown(block.text))
     if block.folded:
-        return f"<details><summary>{head}</summary><div {_TEXT}>{text}</div></details>"
-    colon = ":" if head and text else ""
-    return f"<div><b>{head}{colon}</b> <span {_TEXT}>{text}</span></div>"
+        return f"<details {_STYLE}><summary>{head}</summary>{text}</details>"
+    return f"<div {_STYLE}><b>{head}{':' if head and text else ''}</b> {text}</div>"
 
 
 def _table(table: Table) -> str:

@@ -35,6 +35,7 @@ class Panel:
         self.running = False
         "Whether work is going on in the background."
         self._skin: ipw.Widget | None = None
+        self._widgets: list[ipw.Widget] = []
         self._painting = threading.Lock()
         self._changed = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -83,6 +84,7 @@ class Panel:
             return {}
         if self._skin is None:
             self._skin = self._dress()
+            self._widgets = list(family(self._skin))
             self.paint()
         bundle: dict[str, Any] = self._skin._repr_mimebundle_()
         return {kind: data for kind, data in bundle.items() if kind.startswith("application/")}
@@ -103,7 +105,7 @@ class Panel:
         self.paint()
 
     def _button(self, label: str, method: Callable[[], object]) -> ipw.Button:
-        made = ipw.Button(description=label, layout={"width": "auto"})
+        made = ipw.Button(description=label, layout={"width": "auto", "flex": "0 0 auto"})
         made.on_click(lambda _: self._call(method))
         return made
 
@@ -177,9 +179,10 @@ class Panel:
         """Stop what runs, and close every widget and its comm; again does nothing."""
         self.stop()
         with self._painting:
-            self.closed, skin, self._skin = True, self._skin, None
-            for widget in [] if skin is None else list(family(skin)):
+            self.closed, self._skin = True, None
+            for widget in self._widgets:
                 widget.close()
+            self._widgets.clear()
 
     def __enter__(self) -> Self:
         return self

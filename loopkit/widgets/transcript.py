@@ -64,7 +64,7 @@ class Transcript:
 
     def _unsettled(self) -> list[Block]:
         thought, answer = "".join(self._thought), "".join(self._answer)
-        parts = [Block("thought", thought, folded=True), Block("model", answer), Block("…", self._doing)]
+        parts = [Block("thought", thought, folded=True), Block("model", answer), Block("now", self._doing)]
         return [part for part in parts if part.text]
 
     def counts(self) -> list[tuple[str, str]]:
@@ -97,7 +97,7 @@ class Transcript:
                 self._clear()  # what an answer that could not be used has said
                 self._doing = f"request {event.request} sent: {event.request_bytes:,} bytes, {event.new_bytes:,} of them new"
             case Progress():
-                self._doing = f"reading the prompt: {event.processed:,} of {event.total:,} tokens, {event.cached:,} reused"
+                self._doing = f"{event.processed:,} of {event.total:,} prompt tokens ready, {event.cached:,} of them reused"
             case TextDelta():
                 self._answer.append(event.text)
             case ReasoningDelta():
@@ -118,7 +118,9 @@ class Transcript:
                 self._add(Block(f"request {event.request}", ", ".join(map(" ".join, _counts(event.usage)))))
             case CacheLoss():
                 self.lost_tokens += event.lost_tokens
-                self._add(Block("lost", lost_line(event)))
+                self._add(
+                    Block("lost", lost_line(event.lost_tokens, event.cause, event.certainty, event.mendable_by, event.where))
+                )
             case EpochEnd():
                 self._add(Block("epoch ended", event.reason))
             case SessionStart() if event.epoch:
@@ -156,8 +158,13 @@ def _counts(usage: Usage) -> list[tuple[str, str]]:
     return [(name, "not reported" if count is None else f"{count:,}") for name, count in counts]
 
 
-def lost_line(loss: CacheLoss) -> str:
-    """What was read again, and why."""
-    mend = f", mendable by {loss.mendable_by}" if loss.mendable_by else ""
-    where = f", at {loss.where}" if loss.where else ""
-    return f"{loss.lost_tokens:,} tokens: {loss.cause} ({loss.certainty}{mend}{where})"
+def lost_line(tokens: int, cause: str | None, certainty: str | None, mendable_by: str | None, where: str | None) -> str:
+    """What was read again, and why.
+
+    Examples
+    --------
+    >>> lost_line(1200, "slot_taken", "confirmed", "client", None)
+    '1,200 tokens: slot_taken (confirmed, mendable by client)'
+    """
+    about = (certainty, f"mendable by {mendable_by}" if mendable_by else "", f"at {where}" if where else "")
+    return f"{tokens:,} tokens: {cause or 'no cause named'} ({', '.join(filter(None, about))})"

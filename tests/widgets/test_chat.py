@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import comm
 import pytest
-from ipywidgets.widgets.widget import _instances
 
 from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn, SessionNotFound, StreamCut
 from loopkit.server.client import Server
@@ -15,6 +13,7 @@ from loopkit.session.verify import verify
 from loopkit.widgets.chat import ChatPanel
 from tests.loop.shop import OPTIONS, begin, calling, done, log, reasoned, scripted, threads_of_ours
 from tests.server.scripted import HANG, sse, text
+from tests.widgets.open_things import open_things
 
 LIMA = '{"city":"Lima"}'
 
@@ -22,10 +21,6 @@ LIMA = '{"city":"Lima"}'
 def now_in(city: str) -> str:
     """The time of day in a city."""
     return f"In {city} it is 16:20."
-
-
-def open_things() -> tuple[int, int, int]:
-    return len(comm.get_comm_manager().comms), len(_instances), len(threads_of_ours())
 
 
 def displayed(panel: ChatPanel) -> ChatPanel:
@@ -51,7 +46,7 @@ def test_asking_streams_counts_and_folds_a_tool_call(tiny: Server, tmp_path: Pat
         first, second = panel.turn.requests
         assert f"request 1: reused 0, read {first.usage.prompt_tokens:,}," in said
         assert f"request 2: reused {second.usage.cached_tokens:,}, read {second.usage.read_tokens:,}," in said
-        assert "<details><summary>tool now_in → ok</summary>" in panel._past.value
+        assert "<summary>tool now_in → ok</summary>" in panel._past.value
         assert panel._now.value == ""
         assert (panel._send.disabled, panel._stop.disabled) == (False, True)
 
