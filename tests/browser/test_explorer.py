@@ -18,7 +18,7 @@ with lk.serve("tiny") as server:
         loop.on_event = None
         for number in range(30):
             loop.ask(f"Question {number}.")
-    lk.replay.run(loop.session, server, "live_system")
+    lk.replay.run(loop.session, server, "clock_in_system")
 explorer = lk.widgets.LogExplorer(home)
 explorer
 """
@@ -27,9 +27,9 @@ explorer
 def test_choose_a_request_and_see_the_differing_bytes(lab: Lab, notebook: Notebook) -> None:
     notebook.open(lab, "explorer.ipynb", [START, "explorer.close()\nexplorer"])
     panel = notebook.run(0).first
-    expect(panel.get_by_role("button", name="live_system")).to_be_visible(timeout=PATIENCE)
+    expect(panel.get_by_role("button", name="clock_in_system")).to_be_visible(timeout=PATIENCE)
     notebook.shot("explorer-1-sessions")
-    panel.get_by_role("button", name="live_system").click()
+    panel.get_by_role("button", name="clock_in_system").click()
     expect(panel).to_contain_text("page 1 of 3, 30 rows")
     notebook.button("›").click()
     expect(panel).to_contain_text("page 2 of 3, 30 rows")

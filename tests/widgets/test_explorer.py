@@ -117,7 +117,7 @@ def test_a_loss_shows_its_cause_and_the_differing_bytes(tiny: Server, tmp_path: 
     with begin(tiny, tmp_path) as loop:
         for number in range(3):
             loop.ask(f"Question {number}.")
-    broken = replay.run(loop.session, tiny, "live_system")
+    broken = replay.run(loop.session, tiny, "clock_in_system")
     explorer = LogExplorer(tmp_path)
     name = broken.sessions["session"].iloc[0]
     explorer.choose(name, 0, 2)
