@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,6 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(run=_doctor)
 
+    record = commands.add_parser("record", help="pass an agent's requests on to its server, and record them, until Ctrl-C")
+    record.add_argument("--url", required=True, help="the server, as the agent names it; the agent's own key is passed on")
+    record.add_argument("--home", type=Path, default=Path("runs"), metavar="DIR", help="where recordings/ lies (default: runs)")
+    record.add_argument("--port", type=int, default=0, metavar="N", help="on 127.0.0.1 (default: a free one)")
+    record.set_defaults(run=_record)
+
     verify = commands.add_parser("verify", help="rebuild every request from the logs and compare its SHA-256")
     verify.add_argument("path", nargs="+", type=Path, help="a home or a session's directory")
     verify.set_defaults(run=_verify)
@@ -140,6 +147,18 @@ def _api_key(file: Path | None) -> str | None:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig("--api-key-file", f"{file} cannot be read: {describe(error)}") from error
+
+
+def _record(asked: argparse.Namespace) -> int:
+    from loopkit.record import proxy
+
+    stops = (signal.SIGINT, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # of every thread: they are waited for, and wake no other
+    with proxy(asked.url, asked.home, port=asked.port) as standing:
+        print(f"url   {standing.url}\nfor   {standing.upstream}\nfile  {standing.path}\nCtrl-C ends it.", flush=True)
+        signal.sigwait(stops)
+    print(standing)
+    return 1 if standing.missed else 0
 
 
 def _verify(asked: argparse.Namespace) -> int:

@@ -72,7 +72,9 @@ def test_an_error_is_one_line_and_exit_status_1(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [(), ("fly",), ("demo", "--turns", "0"), ("salvage", "x")])
+@pytest.mark.parametrize(
+    "arguments", [(), ("fly",), ("demo", "--turns", "0"), ("salvage", "x"), ("record", "--url", "http://h", "--host", "0.0.0.0")]
+)
 def test_a_wrong_command_line_is_exit_status_2(arguments: tuple[str, ...]) -> None:
     done = loopkit(*arguments)
     assert done.returncode == 2

@@ -26,12 +26,14 @@ FLOORS = {
     "config": (1, "words", 3),
     "baseline": (1, "words", 4),
     "request": (1, "words", 5),
+    "recorded": (1, "words", 6),
     "session": (2, "keeping", 0),
     "server": (2, "speaking", 0),
     "cache": (3, "meaning", 0),
     "loop": (4, "doing", 0),
     "logs": (4, "reading", 0),
     "memory": (4, "reading", 1),
+    "record": (4, "reading", 2),
     "replay": (5, "experiments", 0),
     "sweep": (5, "experiments", 1),
     "plot": (6, "seeing", 0),
@@ -46,18 +48,21 @@ OUTSIDE = {
     "jsonschema": {"loop"},  # arguments against a schema that a person wrote
     "gguf": {"server"},  # writes the tiny model
     "ipywidgets": {"widgets"},  # what a front end shows
-    "httpx": {"server"},  # speaks HTTP
+    "h11": {"record"},  # reads HTTP as it passes by
+    "httpx": {"server", "record"},  # speaks HTTP; addresses, certificates, content codings
     "httpx_sse": {"server"},  # reads server-sent events
     "matplotlib": {"plot", "demo", "widgets"},  # draws
     "msgspec": {
         "messages",
         "encoding",
         "records",
+        "recorded",
         "provenance",
         "baseline",
         "session",
         "server",
         "cache",
+        "record",
         "loop",
         "logs",
         "memory",

@@ -31,6 +31,7 @@ FACE = [
     "load",
     "logs",
     "plot",
+    "record",
     "replay",
     "resume",
     "serve",

@@ -6,7 +6,7 @@ running hash. Every fault is collected, not only the first. Nothing is written; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from loopkit.baseline import Baseline
 from loopkit.card import Card
 from loopkit.errors import BaselineError, InvalidId, LoopkitError, SessionIOError, SessionNotFound, TornLog, describe
 from loopkit.ids import TIME, SessionId
-from loopkit.records import LogRecord, SessionStart, decode_replay
+from loopkit.recorded import RecordedRequest, decode_recorded
+from loopkit.records import LogRecord, ReplayRecord, SessionStart, decode_replay
 from loopkit.request import replayed
 from loopkit.session.journal import Fault, body_of, checked_blocks
 from loopkit.session.live import appears
@@ -24,6 +25,9 @@ from loopkit.session.session import Session
 from loopkit.session.store import count_epochs, load_baseline, log_path, not_ended, read_live, session_directories
 
 __all__ = ["Verification", "first_mismatch", "verify"]
+
+LOOSE: dict[str, Callable[[bytes], ReplayRecord | RecordedRequest]] = {"replays": decode_replay, "recordings": decode_recorded}
+"Where a home's other logs lie, and how a line of them is read."
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,7 +64,8 @@ def verify(what: Path | str | Session | Iterable[Path | str | Session]) -> Verif
     Parameters
     ----------
     what : Path, str, Session, or several
-        A home (of its replays the lines are checked as well), a session's directory, an open session, or a list of them.
+        A home (of its replays and recordings the lines are checked as well), a session's directory, an open session, or a list
+        of them.
 
     Returns
     -------
@@ -85,13 +90,13 @@ the session
     whats = [what] if isinstance(what, (str, Path, Session)) else list(what)
     try:
         directories = [directory for one in whats for directory in _directories(one)]
-        replays = [replay for one in whats if not isinstance(one, Session) for replay in _replays(Path(one))]
+        loose = [path for one in whats if not isinstance(one, Session) for path in _loose(Path(one))]
     except OSError as error:
         raise SessionIOError(str(error.filename or what), "read", describe(error)) from error
     faults: list[Fault] = []
     counts = [_verify_session(directory, faults) for directory in directories]
-    for replay in replays:
-        faults += _replay_faults(replay) and _replay_faults(replay)  # a second look, for it may run right now
+    for path in loose:
+        faults += _loose_faults(path) and _loose_faults(path)  # a second look, for it may run right now
     return Verification(len(directories), sum(count[0] for count in counts), sum(count[1] for count in counts), tuple(faults))
 
 
@@ -105,23 +110,25 @@ def _directories(what: Path | str | Session) -> list[Path]:
         return session_directories(path)[0]
     if log_path(path, 0).exists() or path.absolute().parent.name == "sessions":
         return [path.absolute()]
+    if _loose(path):
+        return []
     raise SessionNotFound(str(path))
 
 
-def _replays(home: Path) -> list[Path]:
-    replays = home / "replays"
-    return sorted(path for path in replays.iterdir() if path.suffix == ".jsonl") if replays.is_dir() else []
+def _loose(home: Path) -> list[Path]:
+    """The logs of a home that are no sessions."""
+    return sorted(path for folder in LOOSE if (home / folder).is_dir() for path in (home / folder).glob("*.jsonl"))
 
 
-def _replay_faults(path: Path) -> list[Fault]:
-    """Check the lines of a replay log, which has no requests that could be rebuilt."""
+def _loose_faults(path: Path) -> list[Fault]:
+    """Check the lines of a log that has no requests that could be rebuilt."""
     faults: list[Fault] = []
     lines = 0
     try:
         for block in checked_blocks(path, faults=faults):
             lines += len(block.lines)
             for index, line in enumerate(block.lines):
-                why = _why_no_replay(body_of(line) + b"}")
+                why = _why_not(LOOSE[path.parent.name], body_of(line) + b"}")
                 if why:
                     faults.append(Fault(str(path), block.line + index, block.offset_of(index), why))
     except SessionIOError as error:
@@ -129,9 +136,9 @@ def _replay_faults(path: Path) -> list[Fault]:
     return faults if lines or faults else [Fault(str(path), 1, 0, "there is no whole record")]
 
 
-def _why_no_replay(line: bytes) -> str:
+def _why_not(decode: Callable[[bytes], ReplayRecord | RecordedRequest], line: bytes) -> str:
     try:
-        time = decode_replay(line).time
+        time = decode(line).time
     except ValueError as error:
         return str(error)
     return "" if TIME.fullmatch(time) else f"{time!a} is not a Timestamp"

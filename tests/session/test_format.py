@@ -10,7 +10,9 @@ from typing import get_args
 
 from loopkit.baseline import Baseline
 from loopkit.encoding import encode
+from loopkit.recorded import RecordedRequest, decode_recorded, encode_recorded
 from loopkit.records import LogRecord
+from loopkit.session.journal import body_of
 from loopkit.session.order import Order
 from loopkit.session.scan import read_log
 from loopkit.session.verify import first_mismatch
@@ -58,7 +60,14 @@ def test_the_checking_loop_of_the_document_holds(tmp_path: Path) -> None:
 
 
 def test_every_member_of_every_record_is_named() -> None:
-    for kind in get_args(LogRecord):
+    for kind in (*get_args(LogRecord), RecordedRequest):
         (row,) = re.findall(rf"^\| `{kind.__struct_config__.tag}` \|.*$", TEXT, re.MULTILINE)
         for field in kind.__struct_fields__:
             assert field == "time" or f"`{field}`" in row, (kind.__name__, field)
+
+
+def test_the_line_of_a_recording_parses_and_round_trips() -> None:
+    (line,) = re.findall(r"```json\n(.*\n)```", TEXT)
+    record = decode_recorded(body_of(line.encode()) + b"}")
+    assert chained([encode_recorded(record)[:-1]]) == line.encode()
+    assert record.answered

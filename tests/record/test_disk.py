@@ -1,0 +1,77 @@
+"""A disk that refuses: the traffic goes on, the person is told, and the recording ends behind a whole line."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from loopkit import record
+from loopkit.session.verify import verify
+from tests.record.sides import SAID, Tee, dial, port_of, post, recorded, rest
+
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(SAID), SAID)
+
+
+@contextmanager
+def full(size: int) -> Iterator[None]:
+    """The limit of a file's size stands for the disk's."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+
+
+def test_a_full_disk_does_not_stop_the_proxy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def ask(connection: socket.socket) -> None:
+        with connection:
+            connection.sendall(post(port_of(proxy.url)))
+            assert rest(connection) == WHOLE
+
+    with Tee((1, [WHOLE])) as server, record.proxy(server.url, tmp_path) as proxy:
+        ask(dial(proxy.url))
+        proxy._recorder._writer.submit(lambda: None).result()
+        with full(proxy.path.stat().st_size + 100):
+            ask(dial(proxy.url))
+            ask(dial(proxy.url))
+            proxy._recorder._writer.submit(lambda: None).result()
+        ask(dial(proxy.url))
+        proxy.close()
+        assert repr(proxy).endswith("recorded 2, not recorded 2")
+        assert [each.request for each in recorded(proxy.path)] == [1, 4]
+    told = [message for message in caplog.messages if "is not recorded; it was passed on" in message]
+    assert [message.split(" (")[0] for message in told] == ["request 2", "request 3"]
+    assert all(f"{proxy.path}: cannot append: File too large" in message for message in told)
+    assert verify(tmp_path).ok
+
+
+def test_a_home_that_goes_away_does_not_stop_the_transport(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    transport = record.transport(tmp_path / "home", httpx.MockTransport(lambda _: httpx.Response(200, content=SAID)))
+    with httpx.Client(transport=transport) as client:
+        (tmp_path / "home" / "recordings").rmdir()
+        (tmp_path / "home" / "recordings").touch()
+        assert client.post("http://host/v1/messages", json={"messages": []}).content == SAID
+        assert "recordings: cannot make the directory: File exists" in caplog.text
+        (tmp_path / "home" / "recordings").unlink()
+        assert client.post("http://host/v1/messages", json={"messages": []}).content == SAID
+    assert [each.request for each in recorded(transport.path)] == [2]
+
+
+def test_verify_sees_a_changed_byte_of_a_recording(tmp_path: Path) -> None:
+    transport = record.transport(tmp_path, httpx.MockTransport(lambda _: httpx.Response(200, content=SAID)))
+    with httpx.Client(transport=transport) as client:
+        client.post("http://host/v1/messages", json={"messages": []})
+    assert verify(tmp_path).ok
+    transport.path.write_bytes(transport.path.read_bytes().replace(b"messages", b"massages", 1))
+    (fault,) = verify(tmp_path).faults
+    assert (fault.path, fault.line) == (str(transport.path), 1)
