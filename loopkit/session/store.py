@@ -79,8 +79,11 @@ def session_directories(home: Path) -> tuple[list[Path], list[Path]]:
     if not (home / "sessions").is_dir():
         return [], []
     found = [path for path in sorted((home / "sessions").iterdir()) if path.is_dir()]
-    named = [path for path in found if _is_session_id(path.name)]
-    return named, [path for path in found if path not in named]
+    named: list[Path] = []
+    others: list[Path] = []
+    for path in found:
+        (named if _is_session_id(path.name) else others).append(path)
+    return named, others
 
 
 def _is_session_id(name: str) -> bool:
