@@ -25,12 +25,15 @@ class EngineRule(NamedTuple):
     "The count after a kept contract is known exactly; else the previous prompt is a lower bound."
     minimum: int = 0
     "A prefix of fewer tokens is never kept."
+    break_points: bool = False
+    "Kept is what stands before a break point: where it is told what was read from the cache and written to it, these together."
 
 
 RULES = {
     "llama.cpp": EngineRule(block=1, exact=True),
     "vllm": EngineRule(block=16, exact=True),
     "openai": EngineRule(block=128, exact=False, minimum=1024),
+    "anthropic": EngineRule(block=128, exact=False, break_points=True),
 }
 UNKNOWN = EngineRule(block=128, exact=False)
 
@@ -85,7 +88,8 @@ def expect(previous: Usage | None, now: Usage, engine: str | None, *, epoch: int
     -------
     Expectation
         ``expected = min(P' + G' - 1, P - 1)``, in whole blocks, where P' and G' are the previous prompt and completion and P is
-        this prompt; without an exact rule P' takes the place of ``P' + G' - 1`` and is a lower bound.
+        this prompt; without an exact rule P' takes the place of ``P' + G' - 1`` and is a lower bound. Of an engine with break
+        points it is what the previous request read from the cache and wrote to it.
 
     Examples
     --------
@@ -102,8 +106,12 @@ def expect(previous: Usage | None, now: Usage, engine: str | None, *, epoch: int
     rule = rule_of(engine, block)
     if previous.prompt_tokens is None or now.prompt_tokens is None:
         return Expectation(None, expected_exact=False, lost_tokens=0, shortfall=None)
-    exact = rule.exact and previous.completion_tokens is not None
-    kept = previous.prompt_tokens + max(0, (previous.completion_tokens or 0) - 1) if exact else previous.prompt_tokens
+    if rule.break_points and previous.cached_tokens is not None and previous.cache_write_tokens is not None:
+        rule = rule._replace(block=1)
+        exact, kept = True, previous.cached_tokens + previous.cache_write_tokens
+    else:
+        exact = rule.exact and previous.completion_tokens is not None
+        kept = previous.prompt_tokens + max(0, (previous.completion_tokens or 0) - 1) if exact else previous.prompt_tokens
     at_most = max(0, now.prompt_tokens - 1)
     expected = min(kept, at_most) // rule.block * rule.block
     if expected < rule.minimum:

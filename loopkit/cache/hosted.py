@@ -53,9 +53,11 @@ def with_verdict(verdict: str | None, ours: Diagnosis) -> Diagnosis:
 
 def at_provider(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int) -> Diagnosis | None:
     """Judge tokens that a provider had."""
-    kept = HOSTED.get(now.engine or "")
+    kept = previous.kept_seconds or HOSTED.get(now.engine or "")
     idle = _idle(previous, now)
     evidence: dict[str, Any] = {"reusable_tokens": reusable, "idle_seconds": idle, "kept_seconds": kept}
+    if None not in (previous.model, now.model) and previous.model != now.model:
+        return Diagnosis("model_changed", "confirmed", "client", "model", {**evidence, "was": previous.model, "now": now.model})
     if idle is not None and idle < 0:
         return Diagnosis("concurrent_first_write", "suspected", "client", "time", evidence)
     if kept is not None and idle is not None and idle > kept:

@@ -89,6 +89,8 @@ class Seen:
     "Tokens that were put back into the slot from a file before it."
     verdict: str | None = None
     "What the provider says of the miss."
+    kept_seconds: float | None = None
+    "For how long the provider keeps what was in its cache after it, where the log says so."
 
     def __repr__(self) -> str:
         cached, prompt = ("?" if each is None else f"{each:,}" for each in (self.usage.cached_tokens, self.usage.prompt_tokens))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from loopkit.errors import LogError, LoopkitError, SessionIOError, TornLog, describe
+from loopkit.logs import adapters
 from loopkit.logs.columns import Part
 from loopkit.logs.find import File
 from loopkit.logs.problems import Errors, Problem, problem_of
@@ -63,7 +64,9 @@ def read_file(file: File, errors: Errors = "raise") -> Read:
     """
     try:
         reader = _reader(file.path)
-        return _foreign(file.path, errors) if reader is None else _ours(file.path, reader, errors)
+        if reader is None:
+            return Read(*adapters.read(file.path, errors=errors))
+        return _ours(file.path, reader, errors)
     except LoopkitError as error:
         if errors == "raise" and not (file.scanned and isinstance(error, LogError)):
             raise
@@ -86,10 +89,6 @@ def _reader(path: Path) -> Callable[..., Part | None] | None:
             str(path), "a session's log under another name", "It is read as 0.jsonl, in a directory of the session's name"
         )
     return None
-
-
-def _foreign(path: Path, errors: Errors) -> Read:
-    raise LogError(str(path), "not a log of a session or a replay", "A session's log is called 0.jsonl")
 
 
 def _ours(path: Path, reader: Callable[..., Part | None], errors: Errors) -> Read:

@@ -72,7 +72,7 @@ def _files(what: Loadable) -> Iterator[Found]:
     if isinstance(what, HasDir):
         yield from _in_session(what.dir)
     elif isinstance(what, (str, Path)):
-        path = Path(what)
+        path = Path(os.path.expanduser(what))
         try:
             mode = path.stat().st_mode
         except (FileNotFoundError, NotADirectoryError, ValueError):  # the last for what no path can hold, such as a NUL

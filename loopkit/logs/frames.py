@@ -90,7 +90,7 @@ def usage(parts: Sequence[Part]) -> pd.DataFrame:
     prompt, cached = pd.Series(_whole(found["prompt_tokens"])), pd.Series(_whole(found["cached_tokens"]))
     columns = {
         **_keys(parts, lengths),
-        "model": _repeated([part.model for part in parts], lengths),
+        "model": _models(parts, lengths),
         **{name: _typed(values) for name, values in found.items()},
         "new_bytes": pd.arrays.IntegerArray(found["new_bytes"], found["request_bytes"] < 0),
         "read_tokens": (prompt - cached).array,
@@ -174,6 +174,12 @@ def _keys(parts: Sequence[Part], lengths: Sequence[int]) -> dict[str, Any]:
 
 def _repeated(values: Sequence[str | None], lengths: Sequence[int]) -> NDArray[np.object_]:
     return np.repeat(np.array(values, object), lengths)
+
+
+def _models(parts: Sequence[Part], lengths: Sequence[int]) -> NDArray[np.object_]:
+    """The model of each request: in a foreign log it may change within an epoch."""
+    own = [part.usage.get("model", np.repeat(np.array([part.model], object), length)) for part, length in zip(parts, lengths)]
+    return np.concatenate([np.empty(0, object), *own])
 
 
 def _typed(values: NDArray[Any]) -> Any:

@@ -20,6 +20,7 @@ from loopkit.card import Card
 from loopkit.errors import InvalidConfig, LogError
 from loopkit.logs import frames
 from loopkit.logs.columns import Part
+from loopkit.logs.copies import counted_once
 from loopkit.logs.file import read_file
 from loopkit.logs.find import HOW, File, Loadable, find
 from loopkit.logs.problems import Errors, Problem, problem_of
@@ -234,8 +235,9 @@ def load(what: Loadable, *, errors: Errors = "raise", content: bool = False, pro
 def _put_together(parts: Iterable[Part], problems: Iterable[Problem], errors: Errors, *, content: bool) -> Logs:
     """Each epoch once, the epochs of a session together and in order."""
     by_session: dict[str, dict[int, Part]] = {}
-    known = list(dict.fromkeys(problems))
-    for part in parts:
+    once, copied = counted_once(list(parts))
+    known = list(dict.fromkeys([*problems, *copied]))
+    for part in once:
         epochs = by_session.setdefault(part.session, {})
         other = next(iter(epochs.values()), part)
         if other.path != part.path and Path(other.path).resolve() != Path(part.path).resolve():

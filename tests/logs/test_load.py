@@ -247,9 +247,9 @@ def test_a_home_without_sessions_is_empty(tmp_path: Path) -> None:
     [
         (lambda home: home / "nothing", "nothing is there"),
         (lambda home: home / "*.jsonl", "nothing is there"),
-        (lambda home: home / "notes", "not a log of a session or a replay"),
+        (lambda home: home / "notes", "not a log of any kind known here"),
         (lambda home: home / "sessions/a/more", "neither a home nor a session"),
-        (lambda home: home / "notes/notes.jsonl", "not a log of a session or a replay"),
+        (lambda home: home / "notes/notes.jsonl", "not a log of any kind known here"),
         (lambda home: home / "sessions/c", "a session without its 0.jsonl"),
         (lambda home: home / "sessions/d", "a session without its 1.jsonl"),
     ],

@@ -1,0 +1,249 @@
+"""Conversations of another tool into parts of frames: what was expected, lost and why, by the functions that live sessions use.
+
+Knows no format: an adapter has made entries of the file, and `Threads` conversations of these. What the file does not hold is
+missing, never made up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import astuple, replace
+from numpy.typing import NDArray
+
+from loopkit.cache.causes import judge
+from loopkit.cache.expect import Expectation, estimated_block, expect, rule_of
+from loopkit.cache.seen import Seen
+from loopkit.encoding import encode
+from loopkit.logs.columns import Columns, Message, Part, message, message_columns
+from loopkit.logs.entries import Call, Entry, Said, When, moment, rfc3339
+from loopkit.logs.source import Source
+from loopkit.logs.threads import Epoch, Row, Session, Threads, Turn
+from loopkit.provenance import Record, Role
+from loopkit.records import Usage
+
+__all__ = ["Adapter", "merged", "parts_of"]
+
+ROLES = {Role.User: "user", Role.Assistant: "assistant", Role.ToolResult: "tool", Role.System: "system"}
+COUNTS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens")
+NAT = np.datetime64("NaT", "us")
+TIMES = ("ttft_ms", "prompt_ms", "predicted_ms")
+
+
+class Adapter(Protocol):
+    """One format: a module of ``loopkit.logs.adapters``."""
+
+    NAME: str
+    "What the frames call the source."
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether a file that begins so is of this format."""
+
+    def entries(self, source: Source, *, texts: bool) -> Iterator[Entry]:
+        """What the file says; messages with their records only where ``texts`` are wanted."""
+
+
+def parts_of(adapter: Adapter, source: Source) -> list[Part]:
+    """Read one file into parts, one an epoch."""
+    threads = Threads(adapter.entries(source, texts=False), source)
+    again = _Again(adapter.entries, source.path)
+    return [
+        _part(adapter, source, again, session, epoch)
+        for session in threads.sessions.values()
+        for epoch in session.epochs
+        if epoch.rows or epoch.started is not None
+    ]
+
+
+def _part(adapter: Adapter, source: Source, again: _Again, session: Session, epoch: Epoch) -> Part:
+    rows = _in_order(epoch)
+    usage, expectations = _usage(epoch, rows)
+    times = np.concatenate([_times([epoch.started, epoch.ended]), usage["time"]])
+    started, ended = (NAT, NAT) if np.isnat(times).all() else (np.nanmin(times), np.nanmax(times))
+    return Part(
+        source=adapter.NAME,
+        path=str(source.path),
+        session=session.id,
+        epoch=epoch.number,
+        parent=session.parent,
+        model=rows[-1].call.model if rows else None,
+        engine=rows[-1].call.engine if rows else None,
+        started=started,
+        ended=ended,
+        end_reason="compacted" if epoch.compacted else None,
+        usage=usage,
+        losses=_losses(session, rows, expectations),
+        turns={
+            "turn": np.arange(1, len(epoch.turns) + 1),
+            "time": _times([turn.time for turn in epoch.turns]),
+            "ended": _times([turn.ended or turn.time for turn in epoch.turns]),
+            "tool_calls": _counts([turn.tool_calls for turn in epoch.turns]),
+        },
+        messages=partial(again.messages, session.id, epoch.number),
+        requests=partial(again.requests, session.id, epoch.number),
+    )
+
+
+def _in_order(epoch: Epoch) -> list[Row]:
+    """The requests of each turn together: a branch may go back to an earlier one."""
+    return sorted(epoch.rows, key=lambda row: -1 if row.turn is None else row.turn.number)
+
+
+def _usage(epoch: Epoch, rows: list[Row]) -> tuple[dict[str, NDArray[Any]], list[Expectation]]:
+    calls = _columns(Call, [row.call for row in rows])
+    usages = _columns(Usage, calls["usage"])
+    block = estimated_block(usages["cached_tokens"]) or 1
+    blocks = {engine: block if block > rule_of(engine).block else None for engine in set(calls["engine"])}
+    expectations = [
+        expect(None if row.previous is None else row.previous.call.usage, usage, engine, epoch=epoch.number, block=blocks[engine])
+        for row, usage, engine in zip(rows, calls["usage"], calls["engine"])
+    ]
+    expected, exact, lost, shortfall = zip(*expectations) if rows else ((), (), (), ())
+    sizes = _counts(calls["request_bytes"])
+    missing = np.full(len(rows), -1)
+    columns = {
+        "request": np.arange(1, len(rows) + 1),
+        "turn": _counts([None if row.turn is None else row.turn.number for row in rows]),
+        "time": _times(calls["time"]),
+        "model": _texts(calls["model"]),
+        **{name: _counts(usages[name]) for name in COUNTS},
+        **{name: _reals(usages[name]) for name in TIMES},
+        "expected_tokens": _counts(expected),
+        "expected_exact": np.array(exact, np.int8),
+        "reusable_tokens": missing,
+        "shortfall": _texts(shortfall),
+        "finish_reason": _texts(calls["finish"]),
+        "request_bytes": sizes,
+        "new_bytes": np.diff(sizes, prepend=0) if rows and sizes.min() >= 0 else missing,
+        "request_sha256": _texts(calls["request_sha256"]),
+        "key": _texts(calls["key"]),
+        "response": _texts(calls["response"]),
+        "side": np.array(calls["side"], np.int8),
+    }
+    judged = (columns["expected_tokens"] >= 0) | (columns["shortfall"] != None)  # noqa: E711
+    columns["lost_tokens"] = np.where((columns["cached_tokens"] >= 0) & judged, _counts(lost), -1)
+    return columns, expectations
+
+
+def _columns(kind: type[Struct], rows: Sequence[Struct]) -> dict[str, tuple[Any, ...]]:
+    """Rows into columns."""
+    values = zip(*map(astuple, rows)) if rows else ((),) * len(kind.__struct_fields__)
+    return dict(zip(kind.__struct_fields__, values))
+
+
+def _losses(session: Session, rows: list[Row], expectations: list[Expectation]) -> Columns:
+    lossy = [(index, row, row.previous) for index, row in enumerate(rows) if row.previous and expectations[index].lost_tokens]
+    found = [expectations[index] for index, _, _ in lossy]
+    judged = []
+    for index, row, previous in lossy:
+        before = _seen(session, previous)
+        now = dataclasses.replace(_seen(session, row, previous), request=index + 1)
+        judged.append(judge(before, now))
+        if row.call.verdict is not None:
+            judged[-1].evidence["provider_verdict"] = row.call.verdict
+            if row.call.missed is not None:
+                judged[-1].evidence["provider_missed_tokens"] = row.call.missed
+    return {
+        "request": np.array([index + 1 for index, _, _ in lossy], np.int64),
+        "row": np.array([index for index, _, _ in lossy], np.intp),
+        "time": _times([row.call.time for _, row, _ in lossy]),
+        "expected_tokens": _counts([each.expected_tokens for each in found]),
+        "expected_exact": np.array([each.expected_exact for each in found], np.int8),
+        "reusable_tokens": _counts([None] * len(lossy)),
+        "cached_tokens": _counts([row.call.usage.cached_tokens for _, row, _ in lossy]),
+        "lost_tokens": _counts([each.lost_tokens for each in found]),
+        **{name: _texts([getattr(each, name) for each in judged]) for name in ("cause", "certainty", "mendable_by", "where")},
+        "evidence": _texts([encode(each.evidence).decode() for each in judged]),
+    }
+
+
+def _seen(session: Session, row: Row, previous: Row | None = None) -> Seen:
+    """What is known of a request. A clock that went back says nothing of how long a cache was idle."""
+    call = row.call
+    sent, answered = moment(row.sent), moment(call.time)
+    before = None if previous is None else moment(previous.call.time)
+    sound = sent is None or answered is None or before is None or before <= sent <= answered
+    return Seen(
+        usage=call.usage,
+        session=session.id,
+        epoch=row.epoch,
+        time=rfc3339(call.time) if sound else None,
+        elapsed_ms=None if sent is None or answered is None or not sound else (answered - sent) / 1000,
+        engine=call.engine,
+        model=call.model,
+        verdict=call.verdict,
+        kept_seconds=row.kept_seconds,
+    )
+
+
+class _Again:
+    """A file that is read once more for what its frames do not hold until they are asked for it; it can be pickled."""
+
+    def __init__(self, entries: Callable[..., Iterator[Entry]], path: Path) -> None:
+        self._entries = entries
+        self._path = path
+        self._ready: dict[tuple[str, int, bool], tuple[Session, Epoch]] = {}
+        "What the last reading found and nobody has taken yet: a file may hold thousands of conversations."
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Again, (self._entries, self._path)
+
+    def _epoch(self, session: str, epoch: int, *, texts: bool) -> tuple[Session, Epoch]:
+        if (session, epoch, texts) not in self._ready:
+            source = Source(self._path, errors="report")  # its faults were told when it was read first
+            found = Threads(self._entries(source, texts=texts), source).sessions.values()
+            self._ready = {(one.id, each.number, texts): (one, each) for one in found for each in one.epochs}
+        return self._ready.pop((session, epoch, texts))
+
+    def messages(self, session: str, epoch: int, *, content: bool) -> Columns:
+        said = merged(self._epoch(session, epoch, texts=True)[1])
+        return message_columns(_message(index, *each, content=content) for index, each in enumerate(said))
+
+    def requests(self, session: str, epoch: int) -> Iterator[Seen]:
+        whose, found = self._epoch(session, epoch, texts=False)
+        for index, row in enumerate(_in_order(found)):
+            yield dataclasses.replace(_seen(whose, row, row.previous), request=index + 1)
+
+
+def _message(index: int, turn: Turn | None, record: Record, tool: str | None, *, content: bool) -> Message:
+    number = None if turn is None or turn.number < 0 else turn.number
+    data = record.text.encode("utf-8", "surrogatepass")
+    return message(number, index, ROLES[record.role], data, tool=tool, content=record.text if content else None)
+
+
+def merged(epoch: Epoch) -> Iterator[tuple[Turn | None, Record, str | None]]:
+    """Every message of an epoch with its turn and tool; one that was told in several parts once."""
+    parts: dict[str | int, list[tuple[Turn | None, Said]]] = {}
+    for index, (turn, said) in enumerate(epoch.said):
+        parts.setdefault(said.key or index, []).append((turn, said))
+    for (turn, first), *more in parts.values():
+        assert first.record is not None
+        texts = dict.fromkeys(said.record.text for _, said in ((turn, first), *more) if said.record is not None)
+        yield turn, replace(first.record, text="\n".join(texts)), first.tool
+
+
+def _counts(values: Sequence[int | None]) -> NDArray[np.int64]:
+    if None in values:
+        values = [-1 if value is None else value for value in values]
+    return np.array(values, np.int64)
+
+
+def _reals(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return np.array(values, np.float64)  # None is NaN
+
+
+def _texts(values: Sequence[str | None]) -> NDArray[np.object_]:
+    found = np.empty(len(values), np.object_)
+    found[:] = values
+    return found
+
+
+def _times(values: Sequence[When]) -> NDArray[np.datetime64]:
+    missing = NAT.astype(int)
+    return np.array([missing if (at := moment(value)) is None else at for value in values], np.int64).view("datetime64[us]")

@@ -1,0 +1,207 @@
+r"""A file of another tool, as sound lines: split on ``\n`` only, in bounded memory, each fault named and passed over.
+
+A byte order mark is left out, ``\r`` before an end is white space, empty lines are nothing. What is no JSON, no UTF-8, has NUL
+bytes, is cut off or longer than `LONGEST` is a problem with its line and offset, and the lines around it are read. Knows no
+format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from loopkit.errors import SessionIOError, TornLog, describe
+from loopkit.logs.problems import Errors, Problem
+
+__all__ = ["LONGEST", "Line", "Source"]
+
+T = TypeVar("T")
+
+BLOCK = 1 << 16
+LONGEST = 1 << 25
+"Bytes of a line from which on it is passed over unread."
+BOM = b"\xef\xbb\xbf"
+
+
+class Line(NamedTuple):
+    """A line without its end, and where it stands."""
+
+    data: bytes
+    number: int
+    offset: int
+
+
+class Source:
+    """One file, and what was found wrong with it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    errors : {"raise", "report"}
+        What to do at a fault.
+    """
+
+    def __init__(self, path: Path, *, errors: Errors) -> None:
+        self.path = path
+        self._raise = errors == "raise"
+        self._faults: list[Problem] = []
+        self._left_out: dict[str, int] = {}
+        self._counted = 0, 1
+        "An offset, and the number of the line that begins there."
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Every fault, and what was left out, counted."""
+        counted = [Problem(str(self.path), None, None, "left_out", why, count) for why, count in self._left_out.items()]
+        return self._faults + counted
+
+    def left_out(self, why: str, count: int = 1) -> None:
+        """Count something that is no fault, and that no frame holds."""
+        self._left_out[why] = self._left_out.get(why, 0) + count
+
+    def fault(self, line: Line, why: str, *, at_end: bool = False) -> None:
+        """Say what is wrong with a line.
+
+        Raises
+        ------
+        TornLog
+            With ``errors="raise"``.
+        """
+        if self._raise:
+            raise TornLog(str(self.path), line.number, line.offset, why, at_end=at_end)
+        self._faults.append(Problem(str(self.path), line.number, line.offset, "torn", why))
+
+    def lines(self) -> Iterator[Line]:
+        """Every line that is sound UTF-8, one by one."""
+        for offset, block in self._blocks():
+            yield from self._sound(offset, block)
+
+    def decoded(self, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
+        """Every line, decoded, where nobody asks for its place: many at once cost less."""
+        for offset, block in self._blocks():
+            if b"\0" not in block and _is_utf8(block):
+                try:
+                    found = decoder.decode_lines(block)
+                except (ValueError, RecursionError):
+                    pass
+                else:
+                    yield from found
+                    continue
+            for line in self._sound(offset, block):
+                one = self.decode(decoder, line)
+                if one is not None:
+                    yield one
+
+    def placed(self, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[Line, T]]:
+        """Every line, with what it says."""
+        for line in self.lines():
+            one = self.decode(decoder, line)
+            if one is not None:
+                yield line, one
+
+    def decode(self, decoder: msgspec.json.Decoder[T], line: Line) -> T | None:
+        """Decode a line; None where it cannot be, which is a problem."""
+        try:
+            return decoder.decode(line.data)
+        except RecursionError:
+            why = "nested too deep"
+        except ValueError as error:
+            why = str(error)
+        self.fault(line, f"it cannot be read: {why}")
+        return None
+
+    def _sound(self, offset: int, block: bytes) -> Iterator[Line]:
+        """The sound lines of a block of whole lines; only the file's last may lack its end."""
+        first = number = self._number_at(offset)
+        pieces = block.split(b"\n")
+        cut = pieces.pop()
+        for number, data in enumerate(pieces, first):
+            line = Line(data, number, offset)
+            offset += len(data) + 1
+            if data.strip() and self._is_sound(line):
+                yield line
+        self._counted = offset, first + len(pieces)
+        last = Line(cut, first + len(pieces), offset)
+        if cut.strip() and self._is_sound(last):
+            if _is_json(cut):  # only its end is missing: nothing is lost
+                yield last
+            else:
+                self.fault(last, "the last line is cut off", at_end=True)
+
+    def _number_at(self, offset: int) -> int:
+        """The number of the line that begins there; lines are counted only where somebody asks."""
+        at, number = self._counted
+        with self.path.open("rb") as file:
+            file.seek(at)
+            while at < offset:
+                data = file.read(min(BLOCK, offset - at))
+                if not data:
+                    break
+                at, number = at + len(data), number + data.count(b"\n")
+        self._counted = offset, number
+        return number
+
+    def _is_sound(self, line: Line) -> bool:
+        nuls = line.data.count(b"\0")
+        if nuls:
+            self.fault(line._replace(offset=line.offset + line.data.index(b"\0")), f"{nuls:,} NUL bytes")
+        elif not _is_utf8(line.data):
+            self.fault(line, "it is not UTF-8")
+        else:
+            return True
+        return False
+
+    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+        """The file in blocks of whole lines, each with its offset; only the last may lack its end."""
+        held: list[bytes] = []
+        size = 0  # of what is held of a line, or was of one that is too long
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                offset = len(BOM) if file.read(len(BOM)) == BOM else 0
+                file.seek(offset)
+                while data := file.read(BLOCK):
+                    end = data.rfind(b"\n") + 1
+                    if size > LONGEST and end:
+                        self._too_long(offset)
+                        passed = data.index(b"\n") + 1
+                        offset += size + passed
+                        held, size = [], 0
+                        data, end = data[passed:], end - passed
+                    if end:
+                        block = b"".join([*held, data[:end]])
+                        yield offset, block
+                        offset += len(block)
+                        held, size = [], 0
+                    held.append(data[end:])
+                    size += len(held[-1])
+                    if size > LONGEST:
+                        held.clear()
+                if size > LONGEST:
+                    self._too_long(offset)
+                elif size:
+                    yield offset, b"".join(held)
+        except OSError as error:
+            raise SessionIOError(str(self.path), "read", describe(error)) from error
+
+    def _too_long(self, offset: int) -> None:
+        line = Line(b"", self._number_at(offset), offset)
+        self.fault(line, f"a line longer than {LONGEST:,} bytes is passed over unread")
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(str(data, "utf-8"))
+    except UnicodeDecodeError:
+        return False
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
