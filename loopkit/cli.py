@@ -100,6 +100,15 @@ def _parser() -> argparse.ArgumentParser:
     salvage.add_argument("source", type=Path, help="the torn session's directory; it is not touched")
     salvage.add_argument("--to", required=True, metavar="NEW_ID", help="the new session's name")
     salvage.set_defaults(run=_salvage)
+
+    replay = commands.add_parser("replay", help="a session's requests again, changed in one way after the other: what each costs")
+    replay.add_argument("session", type=Path, help="its directory")
+    replay.add_argument("--variants", default="live_system", metavar="A,B", help="such as tools_shuffled,window(4)")
+    replay.add_argument("--model", default="smollm2", help="smollm2, tiny, or the path of a GGUF file (default: smollm2)")
+    replay.add_argument("--url", help="a running server instead of the embedded one; its key is in LOOPKIT_API_KEY")
+    replay.add_argument("--repeats", type=_count, default=1, metavar="N", help="rounds (default: 1)")
+    replay.add_argument("--out", type=Path, default=Path("replay"), metavar="DIR", help="where files go (default: replay)")
+    replay.set_defaults(run=_replay)
     return parser
 
 
@@ -180,6 +189,26 @@ def _check(asked: argparse.Namespace) -> int:
     for line in seen.lines:
         print(line)
     return 0 if seen.ok else 1
+
+
+def _replay(asked: argparse.Namespace) -> int:
+    from loopkit import replay
+    from loopkit.ids import SessionId
+    from loopkit.server.client import connect, serve
+    from loopkit.session.session import Session
+
+    path = asked.session.absolute()
+    session = Session.read(path.parent.parent, SessionId(path.name))
+    variants = [name for name in asked.variants.split(",") if name]
+    size = max((request.size for request in session.requests()), default=0)
+    context = 1024 + (size if asked.model == "tiny" else size // 2)  # of the tiny model a byte is a token
+    slots = 1 + (session.start.slot or 0)
+    with connect(asked.url, api_key=_api_key(None)) if asked.url else serve(asked.model, slots=slots, context=context) as server:
+        frame = replay.compare(session, server, variants, asked.repeats, home=asked.out)
+    frame.to_csv(asked.out / "compare.csv", index=False)
+    print(replay.told(replay.summary(frame)))
+    print(f"The frame and the replays' logs: {asked.out}/")
+    return 0
 
 
 def _salvage(asked: argparse.Namespace) -> int:

@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import httpx
+import pandas as pd
 import pytest
 
 from loopkit.baseline import Baseline
 from loopkit.ids import SessionId
+from loopkit.loop.start import start
 from loopkit.records import ServerFacts, TagsFacts
 from loopkit.server.client import Server
 from loopkit.session.session import Session
@@ -137,3 +139,28 @@ def test_what_the_system_refuses_is_one_line_too(tmp_path: Path) -> None:
     done = loopkit("demo", "--model", "tiny", "--out", tmp_path / "file")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"loopkit: {tmp_path / 'file'}: File exists\n"
+
+
+@pytest.mark.server
+def test_replay_measures_variants_and_writes_the_frame(tiny: Server, tmp_path: Path) -> None:
+    with start(tiny, system="Be brief. " * 20, home=tmp_path, id="s", memory="") as loop:
+        loop.on_event = None
+        for number in range(3):
+            loop.ask(f"Question {number}.")
+    out = tmp_path / "out"
+    session = tmp_path / "sessions" / "s"
+    done = loopkit(
+        "replay", session, "--variants", "clock_in_system,window(2)", "--model", "tiny", "--repeats", "2", "--out", out
+    )
+    assert (done.returncode, done.stdout.count("\n")) == (0, 7), done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows[1:4]] == ["unchanged", "clock_in_system", "window(2)"]
+    assert rows[1][2] == "0"
+    assert [row[-1] for row in rows[2:4]] == ["system_changed", "history_changed"]
+    assert "clock_in_system read " in done.stdout
+    frame = pd.read_csv(out / "compare.csv")
+    assert len(frame) == 18
+    assert set(frame["replay"]) == {path.stem for path in (out / "replays").iterdir()}
+    wrong = loopkit("replay", session, "--variants", "tools_shuffled", "--model", "tiny", "--out", out)
+    assert wrong.returncode == 1
+    assert "tools_shuffled changes none of the 3 requests" in wrong.stderr
