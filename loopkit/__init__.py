@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loopkit import cache, errors, logs, plot, record, replay, sweep, widgets
+    from loopkit import cache, errors, logs, memory, plot, record, replay, sweep, widgets
     from loopkit.baseline import Baseline
     from loopkit.config import Config
     from loopkit.errors import LoopkitError
@@ -57,6 +57,7 @@ __all__ = [
     "errors",
     "load",
     "logs",
+    "memory",
     "plot",
     "record",
     "replay",

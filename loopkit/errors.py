@@ -257,14 +257,25 @@ class TornLog(SessionError):
     """A log that is not what a session writes; it was not touched."""
 
     def __init__(
-        self, path: str, line: int, offset: int, why: str, session_dir: str | None = None, *, at_end: bool = False
+        self,
+        path: str,
+        line: int,
+        offset: int,
+        why: str,
+        session_dir: str | None = None,
+        then: str = "",
+        *,
+        at_end: bool = False,
     ) -> None:
-        super().__init__(path, line, offset, why, session_dir)
+        super().__init__(path, line, offset, why, session_dir, then)
+        self.then = then
         self.path, self.line, self.offset, self.why, self.session_dir = path, line, offset, why, session_dir
         self.at_end = at_end  # something is missing behind the last whole line: so it looks while a writer is at it, too
 
     def __str__(self) -> str:
         text = f"{self.path}:{self.line}: {self.why} (byte {self.offset}). The file was not touched"
+        if self.then:
+            return f"{text}. {self.then}"
         if self.session_dir is None:
             text += '. To load what is sound of it, and what stands beside it: loopkit.load(…, errors="report")'
         if self.session_dir is not None:

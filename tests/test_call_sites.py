@@ -22,6 +22,7 @@ LOGGED = {
     "loop.turn": 1,  # every tool message, after the cap
 }
 NEVER_LOGGED = {
+    "memory.model": 1,  # a prompt with a transcript in it: sent to a model, kept nowhere
     "cache.rendered": 1,  # a piece of a rendered prompt that evidence quotes: no control tag stands in a log in the open
     "server.doctor": 1,  # a piece of a template that a table shows
     "server.vocabulary": 3,  # no text: which of a model's tags the default leaves, to be pinned

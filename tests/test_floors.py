@@ -70,7 +70,7 @@ OUTSIDE = {
         "sweep",
     },  # strict and fast JSON
     "numpy": {"server", "cache", "logs", "sweep", "plot"},  # weights, columns, the line through times, bars
-    "pandas": {"logs", "replay", "sweep", "plot", "widgets"},  # frames
+    "pandas": {"logs", "memory", "replay", "sweep", "plot", "widgets"},  # frames
     "platformdirs": {"server"},  # where models and the key file lie
     "pydantic": {"config", "loop"},  # what people write: settings, and functions that become tools
     "pydantic_core": {"loop"},  # the types of pydantic's schemas

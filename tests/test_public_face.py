@@ -30,6 +30,7 @@ FACE = [
     "errors",
     "load",
     "logs",
+    "memory",
     "plot",
     "record",
     "replay",

@@ -1,7 +1,22 @@
 """Memory: what sessions learned, as evidence that can be traced, in tiers whose pieces are named by their content."""
 
 from loopkit.ids import ProjectId, QueryId, RunId
+from loopkit.memory.memory import Memory, open
+from loopkit.memory.model import ServerModel
 from loopkit.memory.types import Chunk, Level, MemoryNode
 from loopkit.provenance import Provenance, Record, Role
 
-__all__ = ["Chunk", "Level", "MemoryNode", "ProjectId", "Provenance", "QueryId", "Record", "Role", "RunId"]
+__all__ = [
+    "Chunk",
+    "Level",
+    "Memory",
+    "MemoryNode",
+    "ProjectId",
+    "Provenance",
+    "QueryId",
+    "Record",
+    "Role",
+    "RunId",
+    "ServerModel",
+    "open",
+]

@@ -207,19 +207,26 @@ class DirectoryLock:
 
     A child made by ``fork`` gives its copy of the handle up, so that it neither holds the lock nor keeps it alive.
 
+    Parameters
+    ----------
+    path : Path
+        The directory.
+    wait : bool
+        Whether to wait for another writer to be done.
+
     Raises
     ------
     SessionLocked
         When another writer has it, in this process or another; with its process id where the system tells it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, wait: bool = False) -> None:
         self._fd = -1
         with _naming(path, "lock"):
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 if sys.platform != "win32":
-                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(self._fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 stat = os.fstat(self._fd)
                 self.release()

@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple
 from loopkit.encoding import crc32, decode
 from loopkit.errors import SessionIOError, TornLog, describe
 
-__all__ = ["Block", "Fault", "body_of", "checked_blocks", "close_line", "open_regular", "torn"]
+__all__ = ["Block", "Fault", "Place", "body_of", "checked_blocks", "close_line", "open_regular", "torn"]
 
 BLOCK = 1 << 16
 """Bytes read at once: small enough that the allocator takes and gives them without the system, so memory stays flat."""
@@ -48,6 +48,16 @@ class Block(NamedTuple):
     def offset_of(self, index: int) -> int:
         """Byte offset of ``lines[index]``."""
         return self.offset + sum(map(len, self.lines[:index]))
+
+
+class Place(NamedTuple):
+    """Where a line begins."""
+
+    line: int = 1
+    "Its number."
+    offset: int = 0
+    crc: int = 0
+    "Value of the line before it."
 
 
 class Fault(NamedTuple):
@@ -102,7 +112,12 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def checked_blocks(
-    path: Path, *, session_dir: Path | None = None, faults: list[Fault] | None = None, size: int = BLOCK
+    path: Path,
+    *,
+    session_dir: Path | None = None,
+    faults: list[Fault] | None = None,
+    size: int = BLOCK,
+    start: Place = Place(),  # noqa: B008  it cannot be changed
 ) -> Iterator[Block]:
     r"""Read a log in blocks of whole lines, and check of each line that it ends in ``\n`` and carries the right ``crc``.
 
@@ -120,6 +135,8 @@ def checked_blocks(
         was moved).
     size : int
         Bytes to read at once.
+    start : Place
+        The line to begin with; those before it are not read.
 
     Yields
     ------
@@ -133,10 +150,11 @@ def checked_blocks(
     SessionIOError
         When the file cannot be read.
     """
-    line, offset, chain, whole = 1, 0, _Chain(0), True
+    line, offset, chain, whole = start.line, start.offset, _Chain(start.crc), True
     unfinished = b""
     try:
         with open_regular(path) as file:
+            file.seek(offset)
             while not unfinished and (lines := file.readlines(size)):
                 if not lines[-1].endswith(b"\n"):
                     unfinished = lines.pop()

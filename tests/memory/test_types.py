@@ -144,7 +144,11 @@ def test_a5_newtypes_have_no_default(tmp_path: Path) -> None:
     snippet.write_text(SNIPPET, encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", str(snippet)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
-    refused = {int(line.split(":")[1]): line.rsplit("[", 1)[1] for line in done.stdout.splitlines() if ": error:" in line}
+    refused = {
+        int(line.split("snippet.py:")[1].split(":")[0]): line.rsplit("[", 1)[1]
+        for line in done.stdout.splitlines()
+        if "snippet.py" in line
+    }
     want = dict.fromkeys(range(7, 11), "call-arg]") | dict.fromkeys(range(11, 15), "arg-type]")
     assert refused == want, done.stdout + done.stderr
 

@@ -1,0 +1,217 @@
+"""The SQLite database that is made from a memory's lines: tables, what a line adds to them, and their dump.
+
+Nothing stands here that the lines do not give; so it may be lost at any time. Foreign keys and checks are on: there is no edge
+without its nodes. Write-ahead logging only where the file system is known to be a local one, for it needs shared memory.
+Knows nothing of the lines' file, of locks or of models.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import assert_never
+
+from loopkit.encoding import encode, sha256
+from loopkit.memory.lines import ChunkLine, Line, NodeLine, QueryLine, RunLine, SourceLine, StepLine
+from loopkit.memory.types import Level, MemoryNode, canonical
+from loopkit.provenance import Record
+
+__all__ = ["VERSION", "apply", "connect", "create", "dump_lines", "is_local", "record_key"]
+
+VERSION = 1
+"Of the tables; a database of another is made anew."
+
+_SCHEMA = """
+CREATE TABLE place (line INTEGER NOT NULL, offset INTEGER NOT NULL, crc INTEGER NOT NULL);
+INSERT INTO place VALUES (1, 0, 0);
+CREATE TABLE source (source TEXT PRIMARY KEY, path TEXT) WITHOUT ROWID;
+CREATE TABLE query (query_id TEXT PRIMARY KEY, project TEXT NOT NULL, text TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE run (
+    run_id TEXT PRIMARY KEY, project TEXT NOT NULL, task TEXT NOT NULL CHECK (task IN ('ingest', 'build')), time TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE node (
+    seq INTEGER PRIMARY KEY,
+    sha256 TEXT NOT NULL UNIQUE CHECK (length(sha256) = 64),
+    level TEXT NOT NULL CHECK (level IN ('L0', 'L1', 'L2')),
+    project TEXT NOT NULL,
+    query_id TEXT REFERENCES query,
+    run_id TEXT NOT NULL REFERENCES run,
+    t INTEGER NOT NULL CHECK (t >= 1),
+    text TEXT NOT NULL,
+    CHECK ((level = 'L1') = (query_id IS NOT NULL))
+);
+CREATE TABLE edge (
+    child TEXT NOT NULL REFERENCES node (sha256), parent TEXT NOT NULL REFERENCES node (sha256), PRIMARY KEY (child, parent)
+) WITHOUT ROWID;
+CREATE TABLE chunk (
+    seq INTEGER PRIMARY KEY,
+    sha256 TEXT NOT NULL CHECK (length(sha256) = 64),
+    project TEXT NOT NULL,
+    run_id TEXT NOT NULL REFERENCES run,
+    t INTEGER NOT NULL CHECK (t >= 1),
+    tokens INTEGER NOT NULL CHECK (tokens >= 0),
+    records INTEGER NOT NULL CHECK (records >= 1),
+    node TEXT NOT NULL REFERENCES node (sha256),
+    source TEXT NOT NULL,
+    offset INTEGER NOT NULL,
+    line INTEGER NOT NULL,
+    UNIQUE (project, sha256)
+);
+CREATE INDEX chunk_node ON chunk (node);
+CREATE TABLE step (
+    seq INTEGER PRIMARY KEY,
+    query_id TEXT REFERENCES query,
+    previous TEXT REFERENCES node (sha256),
+    chunk TEXT NOT NULL,
+    result TEXT REFERENCES node (sha256)
+);
+CREATE UNIQUE INDEX step_key ON step (chunk, ifnull(query_id, ''), ifnull(previous, ''));
+CREATE TABLE record (key BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE VIRTUAL TABLE node_text USING fts5 (text, content = 'node', content_rowid = 'seq', tokenize = 'unicode61');
+CREATE VIRTUAL TABLE word USING fts5vocab ('node_text', 'row');
+"""
+_TABLES = ("place", "source", "query", "run", "node", "edge", "chunk", "step", "record")
+_LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "reiserfs", "tmpfs", "xfs", "zfs"}
+
+
+def is_local(path: Path, mounts: str | None = None) -> bool:
+    r"""Whether a file lies on a file system that is known to be this machine's own.
+
+    Parameters
+    ----------
+    path : Path
+        A file or directory, there or not.
+    mounts : str, optional
+        The system's table of mounts; read where not given. Without one nothing is known to be local.
+
+    Examples
+    --------
+    >>> table = "1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:9 / /far rw shared:1 - nfs4 srv:/ rw"
+    >>> is_local(Path("/home/a"), table), is_local(Path("/far/a"), table)
+    (True, False)
+    """
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+        except OSError:
+            return False
+    real = os.path.realpath(path)
+    best, kind = "", ""
+    for row in mounts.splitlines():
+        fields, _, rest = row.partition(" - ")
+        point = fields.split()[4].replace("\\040", " ")
+        if len(point) >= len(best) and (real + "/").startswith(point.rstrip("/") + "/"):
+            best, kind = point, rest.split()[0]
+    return kind in _LOCAL
+
+
+def connect(path: Path | str, *, to_write: bool = False) -> sqlite3.Connection:
+    """Open a database, its foreign keys enforced; ``""`` is one that is gone when it is closed.
+
+    Parameters
+    ----------
+    path : Path or str
+        Made where it is missing.
+    to_write : bool
+        Whether the caller is the one writer, who chooses the journal: that cannot be done while others read a new database.
+    """
+    db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("PRAGMA foreign_keys = ON")
+        if to_write:
+            wal = is_local(Path(path))
+            db.execute(f"PRAGMA journal_mode = {'WAL' if wal else 'DELETE'}")
+            db.execute(f"PRAGMA synchronous = {'NORMAL' if wal else 'FULL'}")  # the lines are the truth, and synced
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def create(db: sqlite3.Connection) -> None:
+    """Make the tables anew, inside the caller's transaction."""
+    for table in ("word", "node_text", "record", "step", "chunk", "edge", "node", "run", "query", "source", "place"):
+        db.execute(f"DROP TABLE IF EXISTS {table}")
+    for statement in _SCHEMA.split(";\n"):
+        db.execute(statement)
+    db.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def record_key(project: str, record: Record) -> bytes:
+    """What a record is known by when its transcript comes again: resumed, grown, forked or copied to another file.
+
+    A copy keeps role, text and time; a record without a time is known by where it stands.
+    """
+    where = (None, None) if record.timestamp else (record.provenance.source, record.provenance.offset)
+    fields = (project, record.role, record.text, record.timestamp, *where)
+    return bytes.fromhex(sha256(canonical("loopkit.memory.record/1", *fields))[:32])
+
+
+def apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
+    """Take a line into the tables.
+
+    Parameters
+    ----------
+    db : Connection
+        In a transaction.
+    line : Line
+        Decoded, so that its hashes are its contents'.
+    offset : int
+        Where it begins in its file.
+
+    Raises
+    ------
+    ValueError
+        When it refers to what is not there, or evidence and its node say different things.
+    """
+    try:
+        _apply(db, line, offset)
+    except sqlite3.IntegrityError as error:
+        raise ValueError(f"it does not fit the lines before it: {error}") from error
+
+
+def _apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
+    match line:
+        case SourceLine():
+            db.execute("INSERT OR REPLACE INTO source VALUES (?, ?)", (line.source, line.path))
+        case QueryLine():
+            db.execute("INSERT INTO query VALUES (?, ?, ?)", (line.query, line.project, line.text))
+        case RunLine():
+            db.execute("INSERT INTO run VALUES (?, ?, ?, ?)", (line.run, line.project, line.task, line.time))
+        case NodeLine():
+            _apply_node(db, line.node)
+        case ChunkLine():
+            chunk = line.chunk
+            if MemoryNode.of(Level.L0, line.project, None, line.run, chunk.t, chunk.text, ()).sha256 != line.node:
+                raise ValueError(f"chunk {chunk.sha256} has another text than its node {line.node}")
+            first = chunk.records[0].provenance
+            row = (chunk.sha256, line.project, line.run, chunk.t, chunk.tokens, len(chunk.records), line.node)
+            db.execute(
+                "INSERT INTO chunk VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, first.source, first.offset, offset)
+            )
+            keys = ((record_key(line.project, record),) for record in chunk.records)
+            db.executemany("INSERT OR IGNORE INTO record VALUES (?)", keys)
+        case StepLine():
+            step = (line.query, line.previous, line.chunk, line.result)
+            db.execute("INSERT INTO step VALUES (NULL, ?, ?, ?, ?)", step)
+        case _:
+            assert_never(line)
+
+
+def _apply_node(db: sqlite3.Connection, node: MemoryNode) -> None:
+    row = (node.sha256, node.level, node.project, node.query_id, node.run_id, node.t, node.text)
+    made = db.execute("INSERT INTO node VALUES (NULL, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (sha256) DO NOTHING", row)
+    if made.rowcount:
+        db.execute("INSERT INTO node_text (rowid, text) VALUES (?, ?)", (made.lastrowid, node.text))
+    edges = ((node.sha256, parent) for parent in node.parents)
+    db.executemany("INSERT OR IGNORE INTO edge VALUES (?, ?)", edges)
+
+
+def dump_lines(db: sqlite3.Connection) -> Iterator[bytes]:
+    """Every row of every table in a fixed order, a JSON array a line; the text index is left out, for the nodes give it."""
+    for table in _TABLES:
+        what, order = ("hex(key)", "key") if table == "record" else ("*", "1, 2")
+        for row in db.execute(f"SELECT {what} FROM {table} ORDER BY {order}"):  # noqa: S608  names of our own
+            yield encode([table, *row]) + b"\n"

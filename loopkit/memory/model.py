@@ -1,0 +1,86 @@
+"""A server as the model that folds memory: one request a prompt, in a slot of its own, so that the fold's cache stays warm.
+
+A prompt holds text from outside, so its control tags are written as text before it is sent. Nothing of it is logged: what comes
+of it stands in the memory. Knows nothing of nodes or of what a prompt says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from loopkit.baseline import Baseline
+from loopkit.errors import ServerRefused
+from loopkit.ids import Timestamp
+from loopkit.memory.chunk import Count, estimate
+from loopkit.neutralise import Tags, neutralise
+from loopkit.records import Usage, User
+from loopkit.request import RequestEncoder
+from loopkit.server import llama
+from loopkit.server.client import Server
+
+__all__ = ["ServerModel", "counter"]
+
+SYSTEM = "You keep the memory of an assistant. You write it plainly and briefly, and nothing else."
+
+
+def counter(server: Server | None) -> Count:
+    """How to count a text's tokens: the server's own tokenizer where there is one, else a careful guess."""
+    if server is None or server.engine != "llama.cpp":
+        return estimate
+    return lambda text: len(llama.tokenize(server.wire, text, parse_special=False))
+
+
+class ServerModel:
+    """A server that answers prompts one by one; a context manager, for it holds a slot where the server gives one out.
+
+    Parameters
+    ----------
+    server : Server
+        The session's, or any other.
+    options : mapping, optional
+        Members of the request body; ``temperature`` 0 and ``max_tokens`` 1024 where not given.
+
+    Attributes
+    ----------
+    usage : list of Usage
+        What the server said of each request: its cached tokens show that the fold's prefix stays warm.
+
+    Examples
+    --------
+    >>> from loopkit.server.client import serve
+    >>> with serve("tiny") as server, ServerModel(server) as model:
+    ...     model("Say something.")
+    'Done.'
+    """
+
+    def __init__(self, server: Server, options: Mapping[str, Any] | None = None) -> None:
+        self.server = server
+        self.options = {**server.default_options(), "temperature": 0, "max_tokens": 1024, **(options or {})}
+        self.tags = Tags.default() | server.tags()
+        self.usage: list[Usage] = []
+        self._slot: int | None = None
+
+    def __call__(self, prompt: str) -> str:
+        """Answer a prompt.
+
+        Raises
+        ------
+        ServerError
+            When there is no whole answer; an answer that was cut at the token limit is none.
+        """
+        encoder = RequestEncoder(Baseline(SYSTEM, ()), self.options, self._slot)
+        completion = self.server.complete(encoder.request([], User(time=Timestamp.now(), content=neutralise(prompt, self.tags))))
+        self.usage.append(completion.usage)
+        if completion.finish_reason == "length":
+            why = f"the memory was cut off after {completion.usage.completion_tokens} tokens"
+            raise ServerRefused(self.server.url, 200, why, "Give a larger max_tokens, or a model that is briefer")
+        return completion.text
+
+    def __enter__(self) -> Self:
+        self._slot = self.server.take_slot()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.server.release_slot(self._slot)
+        self._slot = None

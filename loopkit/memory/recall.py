@@ -1,0 +1,166 @@
+"""Memory is read: searched by words, traced to the bytes that it comes from, laid out as nodes and edges.
+
+Knows the tables, and nothing of how nodes come about. What is given out is as it was stored: the loop and the baseline neutralise
+text where they log it, as they do all text from outside.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from loopkit.errors import InvalidConfig, LogError
+from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
+from loopkit.memory.store import Store
+from loopkit.memory.types import Level, MemoryNode
+from loopkit.provenance import Provenance, Role
+
+__all__ = ["Evidence", "Recalled", "ancestors", "read_node", "recall", "text_of", "trace"]
+
+COMMON = 1_000
+"A word that more nodes hold does not widen a search: it says little, and costs time."
+
+_ANCESTORS = """
+WITH RECURSIVE above (sha256) AS (
+    VALUES (?) UNION SELECT parent FROM edge JOIN above ON child = sha256
+)
+SELECT sha256 FROM above JOIN node USING (sha256) ORDER BY node.seq
+"""
+
+
+class Recalled(NamedTuple):
+    """A node that a search has found."""
+
+    node: MemoryNode
+    score: float
+    "BM25; the higher the better."
+    provenance: tuple[Provenance, ...]
+    "Where each chunk that it was made from begins."
+
+
+class Evidence(NamedTuple):
+    """A record that a node was made from."""
+
+    node: Sha256Hash
+    "The node of level L0 that says it."
+    source: str
+    path: str | None
+    "The file that it stands in; None for what came through a pipe or a socket."
+    offset: int
+    "Of its line, in bytes."
+    role: Role
+    text: str
+    "The record's, as it was taken in."
+    line: str | None
+    "What stands there in the file today; None where it cannot be read."
+
+
+def read_node(db: sqlite3.Connection, sha256: str) -> MemoryNode:
+    """Read a node back; its hash is derived again.
+
+    Raises
+    ------
+    LogError
+        When there is none of that hash, or it has another content.
+    """
+    sql = "SELECT level, project, query_id, run_id, t, text FROM node WHERE sha256 = ?"
+    row = db.execute(sql, (sha256,)).fetchone()
+    if row is None:
+        raise LogError("memory", f"there is no node {sha256}", "memory.nodes() lists them")
+    level, project, query, run, t, text = row
+    parents = db.execute("SELECT parent FROM edge JOIN node ON sha256 = parent WHERE child = ? ORDER BY seq", (sha256,))
+    try:
+        return MemoryNode(
+            Level(level),
+            ProjectId(project),
+            None if query is None else QueryId(query),
+            RunId(run),
+            t,
+            text,
+            Sha256Hash(sha256),
+            tuple(Sha256Hash(parent) for (parent,) in parents),
+        )
+    except InvalidConfig as error:
+        raise LogError("memory.db", str(error), "loopkit memory rebuild makes it anew from nodes.jsonl") from error
+
+
+def text_of(db: sqlite3.Connection, sha256: str) -> str:
+    """The text of a node that is there."""
+    return str(db.execute("SELECT text FROM node WHERE sha256 = ?", (sha256,)).fetchone()[0])
+
+
+def ancestors(db: sqlite3.Connection, sha256: str) -> list[str]:
+    """A node and all that it was made from, evidence first."""
+    return [name for (name,) in db.execute(_ANCESTORS, (sha256,))]
+
+
+def recall(db: sqlite3.Connection, query: str, k: int) -> tuple[Recalled, ...]:
+    """Search the nodes' texts; see :meth:`Memory.recall`."""
+    words = list(dict.fromkeys(re.findall(r"[^\W_]+", query)))
+    found = _search(db, " ".join(map(_quoted, words)), k) if words else {}
+    if len(found) < k and len(words) > 1:
+        rare = [word for word in words if 0 < _nodes_with(db, word) <= COMMON]
+        found |= {name: score for name, score in _search(db, " OR ".join(map(_quoted, rare)), k).items() if name not in found}
+    made = []
+    for name, score in list(found.items())[:k]:
+        begin = (Provenance(chunk.source, chunk.offset) for chunk in _chunks(db, ancestors(db, name)))
+        made.append(Recalled(read_node(db, name), score, tuple(begin)))
+    return tuple(made)
+
+
+def _quoted(word: str) -> str:
+    return f'"{word}"'
+
+
+def _nodes_with(db: sqlite3.Connection, word: str) -> int:
+    row = db.execute("SELECT doc FROM word WHERE term = ?", (word.lower(),)).fetchone()
+    return row[0] if row else 0
+
+
+def _search(db: sqlite3.Connection, match: str, k: int) -> dict[str, float]:
+    if not match:
+        return {}
+    sql = "SELECT rowid, rank FROM node_text WHERE node_text MATCH ? ORDER BY rank LIMIT ?"
+    best = db.execute(sql, (match, k)).fetchall()
+    return {db.execute("SELECT sha256 FROM node WHERE seq = ?", (seq,)).fetchone()[0]: -rank for seq, rank in best}
+
+
+class _Chunk(NamedTuple):
+    node: str
+    source: str
+    offset: int
+    "Of its first record."
+    line: int
+    "Where its own line begins."
+
+
+def _chunks(db: sqlite3.Connection, nodes: Iterable[str]) -> list[_Chunk]:
+    sql = "SELECT node, source, offset, line FROM chunk WHERE node = ? ORDER BY seq"
+    return [_Chunk(*row) for node in nodes for row in db.execute(sql, (node,))]
+
+
+def trace(store: Store, sha256: str) -> tuple[Evidence, ...]:
+    """Follow a node down to the records that it was made from; see :meth:`Memory.trace`."""
+    with store.reading() as db:
+        read_node(db, sha256)
+        chunks = [(Sha256Hash(each.node), store.chunk(each.line)) for each in _chunks(db, ancestors(db, sha256))]
+        paths = dict(db.execute("SELECT source, path FROM source").fetchall())
+    made = []
+    for node, record in ((node, record) for node, chunk in chunks for record in chunk.records):
+        source, offset = record.provenance.source, record.provenance.offset
+        path = paths.get(source)
+        made.append(Evidence(node, source, path, offset, record.role, record.text, _line_at(path, offset)))
+    return tuple(made)
+
+
+def _line_at(path: str | None, offset: int) -> str | None:
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.readline(1 << 26).decode("utf-8", "replace").rstrip("\n")
+    except OSError:  # moved, or removed since: the record's own text is kept
+        return None

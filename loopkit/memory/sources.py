@@ -1,0 +1,183 @@
+"""Transcripts of any kind into records: loopkit's sessions, other tools' logs through their adapters, JSON lines from a pipe.
+
+Of a session: what the user, the model and the tools said, each with the byte offset of its line. Not the system prompt, which
+holds the memory itself; not reasoning; not what an epoch only carries over. Knows nothing of chunks or of what becomes of
+records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, TypeAlias, assert_never
+
+from loopkit.encoding import decode, encode
+from loopkit.errors import InvalidConfig, LogError
+from loopkit.ids import SessionId
+from loopkit.provenance import Provenance, Record, Role
+from loopkit.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, UsageRecord, User, encode_record
+from loopkit.session.journal import close_line
+from loopkit.session.session import Session
+from loopkit.session.store import log_path, session_directories
+
+__all__ = ["Refused", "Sources", "Transcript", "listen", "read_lines", "transcripts"]
+
+Sources: TypeAlias = "Session | Path | str | Iterable[Record]"
+
+LONGEST = 1 << 26
+"Bytes of a line that is still read."
+
+
+class Transcript(NamedTuple):
+    """Records that are read one by one, and the file that they stand in."""
+
+    path: str | None
+    records: Iterator[Record]
+
+
+class Refused(NamedTuple):
+    """A line that is no record."""
+
+    line: int
+    "From 1."
+    why: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.why}"
+
+
+def transcripts(what: Sources) -> Iterator[Transcript]:
+    """Find what can be read.
+
+    Parameters
+    ----------
+    what : Session, Path, str or iterable of Record
+        A session or its directory, a home with all its sessions, or records themselves.
+
+    Raises
+    ------
+    LogError
+        When there is nothing of that kind.
+    TornLog
+        When a session is torn; names the line.
+    """
+    if isinstance(what, Session):
+        yield from _epochs(what)
+    elif isinstance(what, str | Path):
+        path = Path(what)
+        if (path / "0.jsonl").is_file():
+            yield from _epochs(Session.read(path.parent.parent, SessionId(path.name)))
+        elif (path / "sessions").is_dir():
+            for directory in session_directories(path)[0]:
+                yield from _epochs(Session.read(path, SessionId(directory.name)))
+        else:
+            raise LogError(
+                str(path), "there is nothing here that a memory can be made of", "Give a home or a session's directory"
+            )
+    else:
+        yield Transcript(None, iter(what))
+
+
+def _epochs(session: Session) -> Iterator[Transcript]:
+    for number, epoch in enumerate(session.epochs):
+        path = str(log_path(session.dir, number))
+        carried = epoch.start.carried.records if epoch.start.carried else 0
+        yield Transcript(path, _records(f"{session.id}/{number}", epoch.records, 1 + carried))
+
+
+def _records(source: str, log: Iterable[LogRecord], skip: int) -> Iterator[Record]:
+    offset = 0
+    for number, record in enumerate(log):
+        if number >= skip:
+            role, text = _said(record)
+            if role is not None and text.strip():
+                yield Record(role, text, record.time, Provenance(source, offset))
+        offset += len(close_line(encode_record(record)[:-1], 0)[0])
+
+
+def _said(record: LogRecord) -> tuple[Role | None, str]:
+    match record:
+        case User():
+            return Role.User, record.content
+        case Assistant():
+            calls = (f"[calls {call.function.name} {call.function.arguments}]" for call in record.calls())
+            return Role.Assistant, "\n".join(part for part in (record.content or "", *calls) if part)
+        case ToolResult():
+            return Role.ToolResult, record.content
+        case SessionStart() | UsageRecord() | CacheLoss() | EpochEnd():
+            return None, ""
+        case _:
+            assert_never(record)
+
+
+def read_lines(stream: BinaryIO, refused: Callable[[Refused], object]) -> Iterator[Record]:
+    r"""Read records, one JSON object a line.
+
+    Parameters
+    ----------
+    stream : binary file
+        Read line by line; memory does not grow with it.
+    refused : callable
+        Told of each line that is no record; the others are taken.
+
+    Examples
+    --------
+    >>> import io
+    >>> line = b'{"role":"User","text":"hi","timestamp":null,"provenance":{"source":"chat","offset":0}}\n'
+    >>> [record.text for record in read_lines(io.BytesIO(line + b"{}\n" + line), print)]
+    line 2: Object missing required field `role`
+    ['hi', 'hi']
+    """
+    number = 0
+    while line := stream.readline(LONGEST):
+        number += 1
+        if len(line) == LONGEST and not line.endswith(b"\n"):
+            refused(Refused(number, f"it is longer than {LONGEST:,} bytes"))
+            while (rest := stream.readline(LONGEST)) and not rest.endswith(b"\n"):
+                pass
+            continue
+        try:
+            record = decode(line, Record)
+            if not record.provenance.source or not 0 <= record.provenance.offset < 1 << 63:
+                raise ValueError("its provenance needs a source, and an offset from 0")
+        except ValueError as error:
+            refused(Refused(number, str(error)))
+        else:
+            yield record
+
+
+def listen(path: Path, take: Callable[[BinaryIO], object]) -> None:
+    """Take records from a Unix socket, one connection after another, until interrupted.
+
+    Parameters
+    ----------
+    path : Path
+        Where to make the socket; only its owner may write to it. It is removed at the end.
+    take : callable
+        Given each connection's stream; what it gives back is sent as one JSON line.
+
+    Raises
+    ------
+    InvalidConfig
+        When something stands at the path.
+    """
+    with socket.socket(socket.AF_UNIX) as server:
+        mask = os.umask(0o177)
+        try:
+            server.bind(str(path))
+        except OSError as error:
+            raise InvalidConfig("--listen", f"no socket can be made at {path}: {error.strerror or error}") from error
+        finally:
+            os.umask(mask)
+        try:
+            server.listen()
+            while True:
+                connection = server.accept()[0]
+                # a peer that hangs up early has its whole lines taken; there is no one left to answer
+                with connection, connection.makefile("rb") as stream, contextlib.suppress(ConnectionError):
+                    connection.sendall(encode(take(stream)) + b"\n")
+        finally:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,317 @@
+"""A memory on disk: ``nodes.jsonl``, which is the truth and only grows, and ``memory.db``, which is made from it.
+
+A writer holds the lock of the directory, takes in what others have written, appends its lines with one write and one sync, and
+only then commits what they add to the database. So a kill at any moment leaves a database that is behind its lines at worst,
+and the next brings it up to them. Several processes take turns. Knows the lines' frame and order, nothing of what is built.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from itertools import count, zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from loopkit.errors import LogError, SessionIOError, TornLog, describe
+from loopkit.memory.database import VERSION, apply, connect, create, dump_lines
+from loopkit.memory.lines import ChunkLine, Line, decode_line, encode_line
+from loopkit.memory.types import Chunk
+from loopkit.session.disk import AppendFile, DirectoryLock, create_file, need_writing, sync_directory
+from loopkit.session.journal import Fault, Place, body_of, checked_blocks, close_line, torn
+
+__all__ = ["Store", "Verification", "Writing"]
+
+SALVAGE = "loopkit memory rebuild --salvage goes on with the lines before it, and keeps the file under another name"
+REBUILD = "loopkit memory rebuild makes it anew from nodes.jsonl"
+
+
+class Verification(NamedTuple):
+    """What :meth:`Store.verify` found."""
+
+    nodes: int
+    edges: int
+    chunks: int
+    faults: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no fault."""
+        return not self.faults
+
+
+class Writing:
+    """A write in progress: what is added stands in the tables at once, and on disk when the write ends."""
+
+    def __init__(self, db: sqlite3.Connection, place: Place) -> None:
+        self.db, self.place = db, place
+        self.data: list[bytes] = []
+
+    def add(self, *lines: Line) -> None:
+        """Add lines, in order."""
+        for line in lines:
+            data, crc = close_line(encode_line(line)[:-1], self.place.crc)
+            apply(self.db, line, self.place.offset)
+            self.data.append(data)
+            self.place = Place(self.place.line + 1, self.place.offset + len(data), crc)
+
+
+class Store:
+    """The two files of a memory.
+
+    Parameters
+    ----------
+    home : Path or str
+        The directory that holds ``memory/``, made with the first write.
+    """
+
+    def __init__(self, home: Path | str) -> None:
+        self.dir = Path(os.path.abspath(home)) / "memory"
+        self.lines, self.database = self.dir / "nodes.jsonl", self.dir / "memory.db"
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The database, brought up to its lines; of a memory that was never written an empty one.
+
+        Raises
+        ------
+        TornLog
+            When ``nodes.jsonl`` holds what no memory writes; names the line.
+        LogError
+            When the database cannot be read, or was made from lines that are gone.
+        """
+        if not self.lines.exists() and not self.database.exists():
+            with contextlib.closing(connect("")) as empty:
+                create(empty)
+                yield empty
+            return
+        if not self._is_current():
+            with self.writing():  # which brings it up to its lines
+                pass
+        with self._connected() as db:
+            yield db
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Writing]:
+        """Take turns with other writers, then add lines; all of them, or after an error none.
+
+        Raises
+        ------
+        TornLog, LogError
+            As :meth:`reading` does.
+        SessionIOError
+            When the system refuses.
+        """
+        need_writing(self.dir)
+        self._make_directory()
+        with _locked(self.dir), self._connected(to_write=True) as db, _transaction(db):
+            writing = Writing(db, self._catch_up(db))
+            before = writing.place
+            yield writing
+            if writing.data:
+                self._append(b"".join(writing.data), before.offset)
+                _set_place(db, writing.place)
+
+    def rebuild(self, *, salvage: bool = False) -> None:
+        """Make the database anew from the lines. Killed half-way, the old one stands.
+
+        Parameters
+        ----------
+        salvage : bool
+            Where the lines are torn, go on with those before the fault; the torn file is kept beside them under another name.
+
+        Raises
+        ------
+        TornLog
+            When the lines are torn and are not to be salvaged; the database is as it was.
+        """
+        need_writing(self.dir)
+        self._make_directory()
+        with _locked(self.dir):
+            if salvage:
+                self._salvage()
+            try:
+                self._remade()
+            except LogError:  # what stands there is no database, or a broken one
+                for suffix in ("", "-wal", "-shm", "-journal"):
+                    Path(f"{self.database}{suffix}").unlink(missing_ok=True)
+                self._remade()
+
+    def _remade(self) -> None:
+        with self._connected(to_write=True) as db, _transaction(db):
+            create(db)
+            self._catch_up(db)
+
+    def verify(self) -> Verification:
+        """Derive every hash and every edge again, and hold the database against what the lines give."""
+        faults: list[str] = []
+        with contextlib.closing(connect("")) as fresh:
+            create(fresh)
+            try:
+                place = self._taken(fresh, Place())
+                _set_place(fresh, place)
+            except (TornLog, SessionIOError) as error:
+                faults.append(str(error))
+            faults += [f"{self.lines}: {name} lacks its edge to {parent}" for name, parent in fresh.execute(_MISSING_EDGES)]
+            try:
+                with self.reading() as db:
+                    db.execute("INSERT INTO node_text (node_text, rank) VALUES ('integrity-check', 1)")
+                    pairs = zip_longest(dump_lines(fresh), dump_lines(db), fillvalue=b"nothing")
+                    other = next(((want, got) for want, got in pairs if want != got), None)
+                    if other and not faults:
+                        want, got = (text[:100].decode("utf-8", "replace").strip() for text in other)
+                        faults.append(f"{self.database}: {got} stands where the lines give {want}. {REBUILD}")
+            except (TornLog, LogError, SessionIOError) as error:
+                if str(error) not in faults:
+                    faults.append(str(error))
+            nodes, edges, chunks = fresh.execute(_COUNTS).fetchone()
+        return Verification(nodes, edges, chunks, tuple(faults))
+
+    def dump(self) -> bytes:
+        """Every row of every table in a fixed order, a JSON array a line."""
+        with self.reading() as db:
+            return b"".join(dump_lines(db))
+
+    def chunk(self, offset: int) -> Chunk:
+        """The chunk of the line that begins at a byte; its hash is derived again."""
+        with open(self.lines, "rb") as file:
+            file.seek(offset)
+            line = decode_line(body_of(file.readline()) + b"}")
+        assert isinstance(line, ChunkLine)
+        return line.chunk
+
+    def _make_directory(self) -> None:
+        try:
+            self.dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise SessionIOError(str(self.dir), "make the directory", describe(error)) from error
+
+    @contextlib.contextmanager
+    def _connected(self, *, to_write: bool = False) -> Iterator[sqlite3.Connection]:
+        try:
+            with contextlib.closing(connect(self.database, to_write=to_write)) as db:
+                yield db
+        except sqlite3.OperationalError as error:
+            raise SessionIOError(str(self.database), "use it", describe(error)) from error
+        except sqlite3.DatabaseError as error:
+            raise LogError(str(self.database), describe(error), REBUILD) from error
+
+    def _is_current(self) -> bool:
+        if not self.database.exists() or not self.database.stat().st_size:
+            return False
+        with self._connected() as db:
+            return _has_tables(db) and _place(db).offset == self._size()
+
+    def _size(self) -> int:
+        return self.lines.stat().st_size if self.lines.exists() else 0
+
+    def _catch_up(self, db: sqlite3.Connection) -> Place:
+        """Take in the lines that the database does not have yet."""
+        if not _has_tables(db):
+            create(db)
+        place = _place(db)
+        size = self._size()
+        if size < place.offset:
+            why = f"it was made from {place.offset} bytes of nodes.jsonl, which has {size}"
+            raise LogError(str(self.database), why, "Put the file back; or remove memory.db to go on with what there is")
+        if size > place.offset:
+            place = self._taken(db, place)
+            _set_place(db, place)
+        return place
+
+    def _taken(self, db: sqlite3.Connection, place: Place) -> Place:
+        """Check the lines from a place on and take them in; gives where they end."""
+        if not self.lines.exists():
+            return place
+        try:
+            for block in checked_blocks(self.lines, start=place):
+                offset = block.offset
+                for number, data in enumerate(block.lines, block.line):
+                    try:
+                        apply(db, decode_line(body_of(data) + b"}"), offset)
+                    except ValueError as error:
+                        raise torn(Fault(str(self.lines), number, offset, str(error)), None) from error
+                    offset += len(data)
+                place = Place(block.line + len(block.lines), offset, block.crc)
+        except TornLog as error:
+            raise TornLog(error.path, error.line, error.offset, error.why, None, SALVAGE) from error
+        return place
+
+    def _salvage(self) -> None:
+        """Keep a torn file under another name, and the lines before its fault under the old one."""
+        try:
+            with contextlib.closing(connect("")) as fresh:
+                create(fresh)
+                self._taken(fresh, Place())
+        except TornLog as error:
+            with open(self.lines, "rb") as file:
+                before = file.read(error.offset)
+            number = next(number for number in count(1) if not self._torn(number).exists())
+            os.link(self.lines, self._torn(number))
+            new = self.dir / "nodes.jsonl.new"
+            new.unlink(missing_ok=True)
+            create_file(new, before[: before.rfind(b"\n") + 1])
+            os.replace(new, self.lines)
+            sync_directory(self.dir)
+
+    def _torn(self, number: int) -> Path:
+        return self.dir / f"nodes.jsonl.torn-{number}"
+
+    def _append(self, data: bytes, size: int) -> None:
+        if not self.lines.exists():
+            create_file(self.lines, data)
+            sync_directory(self.dir)
+            return
+        with contextlib.closing(AppendFile(self.lines, size)) as file:
+            try:
+                file.append(data)
+            except BaseException:
+                file.cut(size)
+                raise
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    lock = DirectoryLock(directory, wait=True)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _has_tables(db: sqlite3.Connection) -> bool:
+    return bool(db.execute("PRAGMA user_version").fetchone()[0] == VERSION)
+
+
+def _place(db: sqlite3.Connection) -> Place:
+    return Place(*db.execute("SELECT line, offset, crc FROM place").fetchone())
+
+
+def _set_place(db: sqlite3.Connection, place: Place) -> None:
+    db.execute("UPDATE place SET line = ?, offset = ?, crc = ?", place)
+
+
+_COUNTS = "SELECT (SELECT count(*) FROM node), (SELECT count(*) FROM edge), (SELECT count(*) FROM chunk)"
+_MISSING_EDGES = """
+WITH made (child, parent) AS (
+    SELECT result, previous FROM step WHERE previous IS NOT NULL
+    UNION SELECT result, chunk FROM step WHERE query_id IS NULL
+    UNION SELECT result, node FROM step JOIN query USING (query_id)
+    JOIN chunk ON sha256 = step.chunk AND chunk.project = query.project
+)
+SELECT child, parent FROM made WHERE child IS NOT NULL EXCEPT SELECT child, parent FROM edge
+"""

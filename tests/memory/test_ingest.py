@@ -1,0 +1,221 @@
+"""What comes in, once: sessions, copies of them, records through a pipe or a socket."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from loopkit.encoding import encode
+from loopkit.errors import InvalidConfig, LogError, TornLog
+from loopkit.ids import ProjectId, RunId, SessionId
+from loopkit.memory.memory import Memory
+from loopkit.memory.sources import LONGEST, Refused, listen, read_lines
+from loopkit.provenance import Provenance, Record, Role
+from tests.memory.make import PERU, TIME, filled, no_orphans, records, rows
+from tests.session.build import filled as filled_session
+from tests.session.build import group
+
+
+def texts(memory: Memory) -> list[str]:
+    nodes = memory.nodes()
+    return list(nodes.loc[nodes["level"] == "L0", "text"])
+
+
+def test_a_session_comes_in_with_the_byte_offset_of_every_line(tmp_path: Path) -> None:
+    session = filled_session(tmp_path)
+    memory = Memory(tmp_path)
+    found = memory.ingest(session, project=PERU, budget=1)
+    assert found.records == found.chunks > 5
+    for node in memory.nodes()["sha256"]:
+        (evidence,) = memory.trace(node)
+        assert evidence.source == f"{session.id}/{Path(str(evidence.path)).stem}"
+        assert evidence.line is not None
+        line = json.loads(evidence.line)
+        data = Path(str(evidence.path)).read_bytes()
+        assert data[: evidence.offset].endswith(b"\n")
+        assert data[evidence.offset :].startswith(evidence.line.encode() + b"\n")
+        kinds = {"user": Role.User, "assistant": Role.Assistant, "tool_result": Role.ToolResult}
+        assert kinds[line["kind"]] == evidence.role
+        assert line["content"] is None or line["content"] in evidence.text
+
+
+def test_the_system_prompt_the_reasoning_and_what_is_carried_stay_out(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    memory.ingest(filled_session(tmp_path), project=PERU, budget=1)
+    said = texts(memory)
+    assert not any("Be brief" in text or "A tool knows" in text for text in said)
+    assert sum("Is it light in Lima?" in text for text in said) == 1
+    assert any('[calls now_in {"place": "Lima"}]' in text for text in said)
+    assert any(text == "Assistant:   Yes, it is.\n" for text in said), "white space stays"
+
+
+@pytest.mark.parametrize("budget", [1, 20, 10_000])
+def test_ingesting_a_resumed_or_forked_copy_adds_no_node_twice(budget: int, tmp_path: Path) -> None:
+    session = filled_session(tmp_path)
+    memory = Memory(tmp_path)
+    first = memory.ingest(session, project=PERU, budget=budget)
+    truth = (memory.dir / "nodes.jsonl").read_bytes()
+    again = memory.ingest(tmp_path, project=PERU, budget=budget)
+    assert (again.records, again.known, again.chunks) == (0, first.records + first.known, 0)
+    assert (memory.dir / "nodes.jsonl").read_bytes() == truth, "nothing new, nothing written"
+
+    fork = session.fork(1, SessionId("fork"))
+    found = memory.ingest(fork, project=PERU, budget=budget)
+    assert (found.records, found.chunks) == (0, 0)
+    fork.extend(group(fork, "Only in the fork?", "Yes, here."))
+    session.extend(group(session, "Resumed and grown?", "Grown."))
+    both = memory.ingest(tmp_path, project=PERU, budget=budget)
+    assert both.records == 4
+    said = "\n\n".join(texts(memory))
+    for text in ("Is it light in Lima?", "Only in the fork?", "Resumed and grown?"):
+        assert said.count(text) == 1
+    assert memory.nodes()["sha256"].is_unique
+    no_orphans(memory)
+    assert memory.verify().ok
+
+
+def test_a_copy_under_another_name_in_another_file_is_known(tmp_path: Path) -> None:
+    memory = filled(tmp_path)
+    copy = [Record(each.role, each.text, each.timestamp, Provenance("copy/7", 5)) for each in records(["Fact 0 of Lima."])]
+    assert memory.ingest(copy, project=PERU).known == 1
+    without = [Record(Role.User, "Fact 0 of Lima.", None, Provenance("copy/8", at)) for at in (0, 5, 5)]
+    found = memory.ingest(without, project=PERU, budget=1)
+    assert (found.records, found.known) == (2, 1), "a record without a time is known by where it stands"
+    assert len(memory.nodes()) == 6, "the same text is the same node"
+
+
+def test_projects_do_not_share_evidence(tmp_path: Path) -> None:
+    memory = filled(tmp_path)
+    chile = ProjectId("chile")
+    found = memory.ingest(records(["Fact 0 of Lima."]), project=chile)
+    assert found.records == 1
+    assert len(memory.nodes()) == 7
+
+
+def test_the_step_counts_on_within_a_run(tmp_path: Path) -> None:
+    memory = filled(tmp_path, 3, run="r1")
+    memory.ingest(records(["More."], "more"), project=PERU, run=RunId("r1"))
+    memory.ingest(records(["Much more."], "much"), project=PERU, run=RunId("r2"))
+    assert rows(memory, "SELECT run_id, t FROM chunk ORDER BY seq") == [("r1", 1), ("r1", 2), ("r1", 3), ("r1", 4), ("r2", 1)]
+
+
+def test_a_source_that_moved_is_traced_to_its_new_place(tmp_path: Path) -> None:
+    session = filled_session(tmp_path / "old")
+    session.close()
+    memory = Memory(tmp_path)
+    memory.ingest(session, project=PERU)
+    os.rename(tmp_path / "old", tmp_path / "new")
+    (node,) = memory.recall("Cusco", 1)
+    assert all(each.line is None for each in memory.trace(node.node))
+    memory.ingest(tmp_path / "new", project=PERU)
+    evidence = memory.trace(node.node)
+    assert all(str(each.path).startswith(str(tmp_path / "new")) and each.line for each in evidence)
+    assert memory.verify().ok
+
+
+def test_what_holds_no_transcript_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="nothing here"):
+        Memory(tmp_path).ingest(tmp_path / "nowhere", project=PERU)
+    session = filled_session(tmp_path)
+    session.close()
+    path = session.dir / "0.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(TornLog):
+        Memory(tmp_path).ingest(tmp_path, project=PERU)
+
+
+GOOD = encode(Record(Role.User, "It is light.\u2028\u0085", TIME, Provenance("pipe", 7)))
+BAD = [
+    b"",
+    b"{}",
+    b"not json",
+    b"\xff\xfe",
+    b"[" * 100_000,
+    GOOD.replace(b"User", b"user"),
+    GOOD.replace(b'"text"', b'"txet"'),
+    GOOD.replace(b"}}", b'},"more":1}'),
+    GOOD.replace(b"7}", b"-1}"),
+    GOOD.replace(b"7}", b"%d}" % (1 << 63)),
+    GOOD.replace(b'"pipe"', b'""'),
+    GOOD.replace(b"light.", b"light\\ud800"),
+    GOOD.replace(TIME.encode(), b"yesterday"),
+]
+
+
+def test_a_bad_line_is_refused_with_its_number_and_the_others_are_taken() -> None:
+    data = b"".join(GOOD + b"\n" + bad + b"\n" for bad in BAD) + GOOD
+    refused: list[Refused] = []
+    taken = list(read_lines(io.BytesIO(data), refused.append))
+    assert [record.text for record in taken] == ["It is light.\u2028\u0085"] * (len(BAD) + 1)
+    assert [each.line for each in refused] == [2 * at for at in range(1, len(BAD) + 1)]
+    assert all(each.why and len(str(each)) < 500 for each in refused)
+
+
+def test_a_line_without_end_is_refused_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert LONGEST > 100 << 19
+    monkeypatch.setattr("loopkit.memory.sources.LONGEST", 1000)
+    refused: list[Refused] = []
+    data = GOOD + b"\n" + b"x" * 5000 + b"\n" + GOOD + b"\n"
+    assert len(list(read_lines(io.BytesIO(data), refused.append))) == 2
+    assert [each.line for each in refused] == [2]
+
+
+def test_records_come_in_through_a_socket(tmp_path: Path) -> None:
+    memory, path = Memory(tmp_path), tmp_path / "memory.sock"
+
+    def take(stream: BinaryIO) -> dict[str, object]:
+        refused: list[int] = []
+        found = memory.ingest(read_lines(stream, lambda each: refused.append(each.line)), project=PERU, budget=1)
+        if b"last" in memory.dump():
+            listening.append(False)
+        return {"taken": found.records, "refused": refused}
+
+    listening: list[bool] = []
+
+    class Done(Exception):
+        pass
+
+    def serve() -> None:
+        def until_last(stream: BinaryIO) -> object:
+            answer = take(stream)
+            if listening:
+                raise Done
+            return answer
+
+        with pytest.raises(Done):
+            listen(path, until_last)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    while not path.exists():
+        assert thread.is_alive()
+
+    def send(data: bytes) -> bytes:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(data)
+            client.shutdown(socket.SHUT_WR)
+            return client.makefile("rb").read()
+
+    while True:
+        try:
+            answer = send(GOOD + b"\nbad\n" + GOOD.replace(b"7}", b"8}") + b"\n")
+            break
+        except ConnectionRefusedError:  # bound and not listening yet
+            continue
+    assert json.loads(answer) == {"taken": 1, "refused": [2]}
+    assert oct(path.stat().st_mode & 0o777) == "0o600"
+    with pytest.raises(InvalidConfig, match="no socket can be made"):
+        listen(path, take)
+    assert path.exists()
+    send(GOOD.replace(b"It is light.", b"The last one."))
+    thread.join()
+    assert not path.exists()
+    assert len(memory.nodes()) == 2
