@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,10 +18,12 @@ from tqdm.auto import tqdm
 from loopkit.cache.variants import Change, Variant, variant_of
 from loopkit.errors import InvalidConfig
 from loopkit.logs.load import Logs
+from loopkit.records import ReplayRecord
 from loopkit.replay.costs import UNCHANGED
 from loopkit.replay.recorded import Requests, kept, recorded, survey
 from loopkit.replay.sending import emptied, sent
 from loopkit.server.client import Server
+from loopkit.server.hangup import HangUp
 
 __all__ = ["compare"]
 
@@ -40,6 +42,9 @@ def compare(
     *,
     home: str | Path | None = None,
     progress: bool = True,
+    on_request: Callable[[ReplayRecord], object] | None = None,
+    on_run: Callable[[pd.DataFrame], object] | None = None,
+    hang_up: HangUp | None = None,
 ) -> pd.DataFrame:
     """Measure what variants cost on the same work.
 
@@ -56,6 +61,10 @@ def compare(
         Rounds.
     progress : bool
         Whether to show a bar.
+    on_request, on_run : callable, optional
+        Told of each request as it is logged; and of all rows there are whenever a run has ended.
+    hang_up : HangUp, optional
+        Setting it, from any thread, cuts the request under way: what comes out is the error of a cut connection.
 
     Returns
     -------
@@ -99,6 +108,12 @@ def compare(
     found = survey(requests, server, chosen)
     sessions = [one.session for one in recorded(requests, server)]
     frames: list[pd.DataFrame] = []
+
+    def counted(record: ReplayRecord) -> None:
+        bar.update()
+        if on_request is not None:
+            on_request(record)
+
     with tqdm(total=len(names) * repeats * found.requests, unit="request", desc="compare", disable=not progress) as bar:
         for repeat in range(1, repeats + 1):
             for variant in [None, *chosen]:
@@ -106,8 +121,15 @@ def compare(
                     if cold_by is None and not frames:
                         said = "this server can be neither started afresh nor emptied, so a run may find what the one before left"
                         warnings.warn(f"{said}; see the column cold", UserWarning, stacklevel=2)
-                    logs = sent(requests, ready, variant, found.session, home=home, on_request=lambda record: bar.update())
+                    logs = sent(requests, ready, variant, found.session, home=home, on_request=counted, hang_up=hang_up)
                 frames.append(_frame(logs, variant, repeat, sessions, cold_by))
+                if on_run is not None:
+                    on_run(_joined(frames))
+    return _joined(frames)
+
+
+def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of several runs, the unchanged first."""
     whole = pd.concat(frames, ignore_index=True)
     whole["changed"] = (whole["sha"] != whole.groupby("request")["sha"].transform("first")).astype("boolean")
     return whole[list(COLUMNS)]

@@ -5,5 +5,6 @@ A button does what a method does, and nothing else. All text is escaped before i
 
 from loopkit.widgets.chat import ChatPanel
 from loopkit.widgets.explorer import LogExplorer
+from loopkit.widgets.replay import Replay
 
-__all__ = ["ChatPanel", "LogExplorer"]
+__all__ = ["ChatPanel", "LogExplorer", "Replay"]

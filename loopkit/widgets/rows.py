@@ -5,14 +5,14 @@ Only the rows of one page are ever made into text. Knows nothing of widgets.
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Real
 from typing import Any
 
 import pandas as pd
 
 from loopkit.logs.load import Logs
 
-__all__ = ["COLUMNS", "cells", "epochs_of", "requests_of", "sessions_of"]
+__all__ = ["COLUMNS", "cell", "cells", "epochs_of", "requests_of", "sessions_of"]
 
 TOKENS = ["prompt_tokens", "read_tokens", "lost_tokens"]
 COLUMNS = {"prompt_tokens": "prompt", "read_tokens": "read", "cached_tokens": "reused", "lost_tokens": "lost"}
@@ -49,8 +49,11 @@ def cells(frame: pd.DataFrame) -> list[list[str]]:
     >>> cells(pd.DataFrame({"request": pd.array([1, 2], "Int64"), "cause": pd.array([None, "slot_taken"], "string")}))
     [['1', ''], ['2', 'slot_taken']]
     """
-    return [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
+    return [[cell(value) for value in row] for row in frame.itertuples(index=False)]
 
 
-def _cell(value: Any) -> str:
-    return "" if pd.isna(value) else f"{value:,}" if isinstance(value, Integral) else str(value)
+def cell(value: Any) -> str:
+    """One value as text; what is not known is empty."""
+    if pd.isna(value):
+        return ""
+    return f"{value:,.0f}" if isinstance(value, Real) else str(value)

@@ -134,7 +134,13 @@ def _records(seed: int, session: str) -> Iterator[LogRecord]:
 
 def _start(session: str) -> SessionStart:
     facts = ServerFacts(engine="llama.cpp", model="m", context_size=1 << 20)
-    start: dict[str, Any] = {"slot": 0, "baseline_sha256": "a" * 64, "options": {}, "server": facts, "tags": TagsFacts(id="default")}
+    start: dict[str, Any] = {
+        "slot": 0,
+        "baseline_sha256": "a" * 64,
+        "options": {},
+        "server": facts,
+        "tags": TagsFacts(id="default"),
+    }
     return SessionStart(time=_time(0), session=session, epoch=0, **start)
 
 
