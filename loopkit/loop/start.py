@@ -25,7 +25,7 @@ from loopkit.loop.loop import Loop
 from loopkit.loop.park import unpark
 from loopkit.loop.port import Allow, PythonPort, ToolPort
 from loopkit.loop.schemas import AnyTool
-from loopkit.loop.tools import Registry
+from loopkit.loop.tools import Recalls, Registry
 from loopkit.loop.turn import State
 from loopkit.neutralise import Tags
 from loopkit.records import TagsFacts
@@ -43,7 +43,7 @@ def start(
     tools: Iterable[AnyTool] | Registry = (),
     home: str | Path = "runs",
     id: SessionId | str | None = None,
-    memory: str | None = None,
+    memory: str | Recalls | None = None,
     options: Mapping[str, Any] | None = None,
     slot: int | None = None,
     limits: Limits | None = None,
@@ -67,8 +67,9 @@ def start(
         The directory that holds sessions.
     id : SessionId or str, optional
         The session's name; a new one that sorts by time where not given.
-    memory : str, optional
-        The memory block; None reads ``<home>/memory/core.md`` if that is a file, ``""`` means none.
+    memory : str or Memory, optional
+        The memory block; None reads ``<home>/memory/core.md`` if that is a file, ``""`` means none. With a memory
+        (`loopkit.memory.open`) the block is its own, and the tool ``recall`` joins.
     options : mapping, optional
         Members of every request body, such as ``temperature``, ``seed``, ``max_tokens``; fixed for the epoch.
     slot : int, optional
@@ -128,7 +129,9 @@ def start(
     tags = Tags.default() | server.tags()
     registry = tools if isinstance(tools, Registry) else Registry(tools)
     registry.use_tags(tags)
-    baseline = Baseline.assemble(config, registry, memory, tags)
+    if memory is not None and not isinstance(memory, str):
+        registry.use_memory(memory)
+    baseline = Baseline.assemble(config, registry, _block(memory), tags)
     for found in find_volatile(baseline.system):
         _say(f"the system prompt holds {found.kind} {found.text!a}: it will be stale; let the model ask for it with a tool")
     head(baseline, config.options, slot)  # refuses a member that loopkit writes itself, before there is a session
@@ -146,7 +149,7 @@ def start(
     except BaseException:
         server.release_slot(pin)
         raise
-    next_baseline = lambda: Baseline.assemble(config, registry, memory, tags)  # noqa: E731
+    next_baseline = lambda: Baseline.assemble(config, registry, _block(memory), tags)  # noqa: E731
     return _loop(session, server, pin, registry, limits, allow, port, on_full, carry, tags, next_baseline)
 
 
@@ -157,7 +160,7 @@ def resume(
     tools: Iterable[AnyTool] | Registry = (),
     home: str | Path = "runs",
     system: str | Path | None = None,
-    memory: str | None = None,
+    memory: str | Recalls | None = None,
     options: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
     allow: Allow | None = None,
@@ -180,8 +183,9 @@ def resume(
     system : str or Path, optional
         The system prompt of the next epoch; the running one keeps its snapshot. None keeps its text for the next one as well,
         with the memory block in it.
-    memory : str, optional
-        The memory block of the next epoch, for which ``system`` is needed too; see :func:`start`.
+    memory : str or Memory, optional
+        The memory block of the next epoch, for which ``system`` is needed too; see :func:`start`. A memory whose ``recall`` the
+        epoch has is given again, as its other tools are.
     options : mapping, optional
         Members of the request body: only those that the epoch has pinned, with the same values.
     limits, allow, port, on_full, carry
@@ -219,7 +223,7 @@ def resume(
     """
     limits = limits or Limits()
     check_ways(on_full, carry)
-    if memory is not None and system is None:
+    if isinstance(memory, str) and system is None:
         why = "without system= the next epoch keeps the text of this one, its memory block with it"
         raise InvalidConfig("memory", why, "Give today's system prompt as well")
     session = Session.open(home, SessionId(id))
@@ -240,6 +244,8 @@ def resume(
         _check_limit(limits, session.options)
         registry = tools if isinstance(tools, Registry) else Registry(tools)
         registry.use_tags(tags)
+        if memory is not None and not isinstance(memory, str):
+            registry.use_memory(memory)
         drift = differences(session.baseline.tools, registry, found_tools(session.records))
         drift.require()
         for line in drift.lines():
@@ -293,13 +299,18 @@ def resume_like(loop: Loop, id: SessionId | str) -> Loop:
 
 
 def _next_baseline(
-    session: Session, registry: Registry, system: str | Path | None, memory: str | None, tags: Tags
+    session: Session, registry: Registry, system: str | Path | None, memory: str | Recalls | None, tags: Tags
 ) -> Callable[[], Baseline]:
     if system is None:
         return lambda: Baseline(session.baseline.system, registry.core_schemas())
     text, file = (None, system) if isinstance(system, Path) else (system, None)
     config = Config(home=session.home, system=text, system_file=file)
-    return lambda: Baseline.assemble(config, registry, memory, tags)
+    return lambda: Baseline.assemble(config, registry, _block(memory), tags)
+
+
+def _block(memory: str | Recalls | None) -> str | None:
+    """The memory block as it is today."""
+    return memory if memory is None or isinstance(memory, str) else memory.block()
 
 
 def _loop(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from loopkit.card import Card
 from loopkit.errors import InvalidConfig
@@ -20,10 +20,20 @@ from loopkit.loop.schemas import AnyTool, JsonTool, Misfit, Tool, make_tool
 from loopkit.messages import FunctionSchema, ToolSchema
 from loopkit.neutralise import DEFAULT, Tags
 
-__all__ = ["Bound", "Registry"]
+__all__ = ["Bound", "Recalls", "Registry"]
 
 _SHOWN = 5
 "How many tools one ``find_tool`` describes; the others are named."
+
+
+class Recalls(Protocol):
+    """What a loop needs of a memory."""
+
+    def block(self) -> str:
+        """The memory block as it is today; empty where there is none."""
+
+    def found(self, query: str) -> Any:
+        """What the model is to be given for a query."""
 
 
 class Bound(NamedTuple):
@@ -49,7 +59,8 @@ class _Held(NamedTuple):
 class Registry:
     """Tools, in the order in which they were added.
 
-    Where there is at least one, ``find_tool``, ``call_tool`` and ``clock`` stand behind them.
+    Where there is at least one, ``find_tool``, ``call_tool`` and ``clock`` stand behind them, and ``recall`` where there is a
+    memory.
 
     Parameters
     ----------
@@ -139,9 +150,20 @@ class Registry:
         }
         self._tags, self._held = tags, made
 
+    def use_memory(self, memory: Recalls) -> None:
+        """Have the model search a memory, with ``recall``; before a baseline is assembled, or compared on resume."""
+
+        def recall(query: str) -> Any:
+            """Search what was learned in earlier sessions, by words. Gives texts, and where each comes from."""
+            return memory.found(query)
+
+        if "recall" in self._held:
+            raise InvalidConfig("tool recall", "the memory's own tool has that name", "Give yours another with name=")
+        self._own = {**self._own, "recall": make_tool(recall)}
+
     def core_schemas(self) -> tuple[ToolSchema, ...]:
         """The schemas for the next baseline, in registration order; none where there are no tools."""
-        if not self._held:
+        if not self._held and "recall" not in self._own:
             return ()
         return (*(held.schema for held in self._held.values() if held.core), *(tool.schema for tool in self._own.values()))
 
