@@ -7,7 +7,7 @@ a conversation that grows costs what is new of it. Says what could have been reu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from msgspec import Struct
 from loopkit.cache.prompts import Parts, Prompt, parts
 from loopkit.request import Request, first_difference
 
-__all__ = ["Reuse", "Shared", "reuse"]
+__all__ = ["WIDTH", "Node", "Reuse", "Shared", "grown", "reuse", "roots"]
 
 WIDTH = {"bytes": 1, "tokens": 8, "blocks": 8}
 "Bytes that one symbol of a prompt takes in its chunks."
@@ -53,7 +53,7 @@ class Reuse(Struct, frozen=True, gc=False):
         return (self.earlier.bytes or self.earlier.tokens or self.earlier.blocks or 0) / whole if whole else None
 
 
-class _Node(Struct, gc=False):
+class Node(Struct, gc=False):
     """The end of a prefix; its edge from the node above is ``chunk[start:stop]``."""
 
     chunk: bytes
@@ -63,7 +63,7 @@ class _Node(Struct, gc=False):
     "The first request that came by."
     depth: int
     "Bytes from the root."
-    below: dict[bytes, _Node]
+    below: dict[bytes, Node]
 
 
 class _Seen(NamedTuple):
@@ -71,7 +71,7 @@ class _Seen(NamedTuple):
 
     place: int
     parts: Parts
-    path: list[_Node]
+    path: list[Node]
     "Where each of its chunks ends."
 
 
@@ -103,12 +103,26 @@ def reuse(requests: Iterable[Request | Prompt | bytes]) -> list[Reuse]:
     >>> reuse([Prompt(tokens=[1, 2, 3]), Prompt(tokens=[1, 2, 4, 5])])[1].earlier.tokens
     2
     """
-    roots = {unit: _Node(b"", 0, 0, -1, 0, {}) for unit in WIDTH}
+    return [found for found, _, _ in grown(requests, roots())]
+
+
+def roots() -> dict[str, Node]:
+    """A tree for each unit, of no request yet."""
+    return {unit: Node(b"", 0, 0, -1, 0, {}) for unit in WIDTH}
+
+
+def grown(requests: Iterable[Request | Prompt | bytes], trees: Mapping[str, Node]) -> Iterator[tuple[Reuse, str, Node]]:
+    """Grow trees by one request after the other.
+
+    Yields
+    ------
+    tuple of Reuse, str and Node
+        What the request shares, the unit that it is known in, and the node where it ends, which stays that.
+    """
     heads: dict[bytes, Parts] = {}
     numbers: dict[object, int] = {}
     sessions: dict[str, _Seen] = {}
     before: _Seen | None = None
-    found = []
     for index, request in enumerate(requests):
         now = parts(request, heads, numbers)
         session = None if isinstance(request, bytes) else request.session
@@ -120,13 +134,12 @@ def reuse(requests: Iterable[Request | Prompt | bytes]) -> list[Reuse]:
             del path[also:]
         else:
             path = before.path[:same] if before else []
-        earlier = _insert(roots[now.unit], path, now, index)
+        earlier = _insert(trees[now.unit], path, now, index)
         size = _shared(None, now, path[-1].depth if path else 0, len(now))
-        found.append(Reuse(size, earlier, with_before, with_last))
         before = _Seen(index, now, path)
         if session is not None:
             sessions[session] = before
-    return found
+        yield Reuse(size, earlier, with_before, with_last), now.unit, path[-1] if path else trees[now.unit]
 
 
 def _with(other: _Seen | None, now: Parts) -> tuple[Shared, int]:
@@ -149,7 +162,7 @@ def _with(other: _Seen | None, now: Parts) -> tuple[Shared, int]:
     return _shared(other.place, now, depth, whole), same
 
 
-def _insert(root: _Node, path: list[_Node], now: Parts, index: int) -> Shared:
+def _insert(root: Node, path: list[Node], now: Parts, index: int) -> Shared:
     """Walk on from where ``path`` ends, make what is missing, and say how far others had come."""
     width = WIDTH[now.unit]
     node = path[-1] if path else root
@@ -162,7 +175,7 @@ def _insert(root: _Node, path: list[_Node], now: Parts, index: int) -> Shared:
             if child is None:
                 if parted is None:
                     parted = _shared(node.first if node.depth else None, now, node.depth, number)
-                child = _Node(chunk, at, end, index, node.depth + end - at, {})
+                child = Node(chunk, at, end, index, node.depth + end - at, {})
                 node.below[chunk[at : at + width]] = child
                 at = end
             elif child.chunk is chunk and child.start == at and child.stop == end:
@@ -181,10 +194,10 @@ def _insert(root: _Node, path: list[_Node], now: Parts, index: int) -> Shared:
     return parted
 
 
-def _split(above: _Node, node: _Node, size: int, width: int) -> _Node:
+def _split(above: Node, node: Node, size: int, width: int) -> Node:
     """Make a node in the midst of an edge; the one below stays the same object, for paths lead to it."""
     chunk, start = node.chunk, node.start
-    between = _Node(chunk, start, start + size, node.first, node.depth - (node.stop - start) + size, {})
+    between = Node(chunk, start, start + size, node.first, node.depth - (node.stop - start) + size, {})
     between.below[chunk[start + size : start + size + width]] = node
     node.start += size
     above.below[chunk[start : start + width]] = between
