@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from loopkit.plot.looks import shown
+
 __all__ = ["Group", "Run", "Stack", "groups_of", "labels_of", "runs_of", "same_work"]
 
 GAP = 1.5
@@ -63,7 +65,11 @@ class Run(NamedTuple):
     x: NDArray[np.float64]
     height: NDArray[np.float64]
     lost: float
-    text: str
+    cause: str
+
+    @property
+    def text(self) -> str:
+        return self.cause if len(self.x) == 1 else f"{self.cause} × {len(self.x):,}"
 
 
 def labels_of(usage: pd.DataFrame, sessions: pd.DataFrame | None) -> dict[str, str]:
@@ -96,8 +102,7 @@ def runs_of(group: Group, cache_loss: pd.DataFrame | None) -> Iterator[Run]:
     for cause, same in groupby(causes):
         end = begin + len(list(same))
         if cause:
-            text = cause if end - begin == 1 else f"{cause} × {end - begin:,}"
-            yield Run(group.x[begin:end], height[begin:end], float(lost[begin:end].sum()), text)
+            yield Run(group.x[begin:end], height[begin:end], float(lost[begin:end].sum()), shown(cause))
         begin = end
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from loopkit.errors import InvalidConfig
 from loopkit.logs.frames import finding
 from loopkit.logs.load import Logs
-from loopkit.plot.groups import Group, Stack, groups_of, labels_of, runs_of, same_work
+from loopkit.plot.groups import Group, Run, Stack, groups_of, labels_of, runs_of, same_work
+from loopkit.plot.looks import DARK, GREY, PLAIN, STYLES, characters, frame_of, new_axes, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,21 +24,13 @@ __all__ = ["prefix_reuse"]
 
 BARS = 200
 "Up to so many requests are drawn as bars."
-DARK, GREY = "#8f3500", "#4d4d4d"
-"Of losses' marks and names; of borders and what was not reported."
+COLUMNS = ("session", "epoch", "request", "prompt_tokens", "cached_tokens", "read_tokens", "lost_tokens")
+MANY = 20
+"Of more sessions the requests are not numbered."
 ROWS = 3
 "Rows of causes above the bars."
 ROW = 0.085
 "Height of a row of text, as a share of the highest bar."
-
-# Light, middle, dark: apart in greyscale and for colour-blind eyes; what was lost has a hatch as well.
-STYLES: Mapping[str, Mapping[str, Any]] = {
-    "reused": {"label": "reused from the cache", "facecolor": "#b3d1e8", "edgecolor": "#b3d1e8"},
-    "lost": {"label": "read again (lost)", "facecolor": "#e0590b", "edgecolor": "#ffffff", "hatch": "////"},
-    "new": {"label": "new", "facecolor": "#163f66", "edgecolor": "#163f66"},
-    "unknown": {"label": "not known", "facecolor": "#ffffff", "edgecolor": "#767676", "hatch": "...."},
-}
-
 
 _ORDER = {style["label"]: index for index, style in enumerate(STYLES.values())}
 _STEPS = [digit * 10**power for power in range(12) for digit in (1, 2, 5)]
@@ -79,14 +71,11 @@ def prefix_reuse(
     >>> prefix_reuse(usage, Figure().subplots()).get_title()
     'read 1,000 of 1,900 prompt tokens; lost 0'
     """
-    if not isinstance(logs, Logs | pd.DataFrame):
-        raise InvalidConfig("logs", f"a {type(logs).__name__} cannot be drawn", "Give lk.load(…), or a frame like its usage")
+    usage, sessions = frame_of(logs, COLUMNS), None
     if isinstance(logs, Logs):
-        usage, cache_loss, sessions = logs.usage, logs.cache_loss, logs.sessions
-    else:
-        usage, sessions = logs, None
-    ax = _new_axes() if ax is None else ax
-    names = {**labels_of(usage, sessions), **(labels or {})}
+        cache_loss, sessions = logs.cache_loss, logs.sessions
+    ax = new_axes() if ax is None else ax
+    names = {session: shown(name) for session, name in {**labels_of(usage, sessions), **(labels or {})}.items()}
     groups = list(groups_of(usage, names))
     top = float(np.nanmax(usage["prompt_tokens"].to_numpy(float, na_value=np.nan), initial=1))
     as_bars = len(usage) <= BARS
@@ -101,12 +90,6 @@ def prefix_reuse(
     return ax
 
 
-def _new_axes() -> Axes:
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=(9.5, 4.2), layout="constrained")[1]
-
-
 def _draw_stacks(ax: Axes, groups: list[Group], *, as_bars: bool) -> None:
     """Bars, or for many requests one step-shaped area a part and group."""
     stacks = [Stack.of(group.usage) for group in groups]
@@ -118,6 +101,8 @@ def _draw_stacks(ax: Axes, groups: list[Group], *, as_bars: bool) -> None:
             bottom = np.sum(stack[:index], axis=0) if index else np.zeros(len(group.usage))
             look = {**style, "linewidth": 0, "label": label}
             label = "_nolegend_"
+            if not as_bars and part == "lost":
+                look["hatch"] = None  # of one request in thousands nothing would be seen between its lines
             if as_bars:
                 ax.bar(group.x, stack[index], 0.85, bottom, **look)
             else:
@@ -142,22 +127,39 @@ def _draw_losses(ax: Axes, groups: list[Group], cache_loss: pd.DataFrame | None,
     runs = [run for group in groups for run in runs_of(group, cache_loss)]
     if not runs:
         return 0
-    shown = [slice(None) if each else slice(len(run.x) // 2, len(run.x) // 2 + 1) for run in runs]
-    x = np.concatenate([run.x[some] for run, some in zip(runs, shown, strict=True)])
-    y = np.concatenate([run.height[some] for run, some in zip(runs, shown, strict=True)])
-    ax.plot(x, y + top * 0.02, "v", color=DARK, markersize=4, zorder=3, label="loss, and its cause")
-    width = _characters(ax) / (_right(groups) + 1)
+    some = [slice(None) if each else slice(len(run.x) // 2, len(run.x) // 2 + 1) for run in runs]
+    x = np.concatenate([run.x[which] for run, which in zip(runs, some, strict=True)])
+    y = np.concatenate([run.height[which] for run, which in zip(runs, some, strict=True)])
+    [marks] = ax.plot(x, y + top * 0.02, "v", color=DARK, markersize=4, zorder=3, label="loss, and its cause")
+    width = characters(ax) / (_right(groups) + 1)
     free = [-np.inf] * ROWS
-    for run in sorted(sorted(runs, key=lambda run: -run.lost)[: 4 * ROWS], key=lambda run: run.x[0]):
+    largest = sorted(runs, key=lambda run: -run.lost)[: 4 * ROWS]
+    if sum(run.lost for run in largest) < sum(run.lost for run in runs) / 2:
+        largest = []  # names of a few of many would say little
+    named = 0
+    for run in sorted(largest, key=lambda run: run.x[0]):
         half = len(run.text) / width / 2
-        middle = max((run.x[0] + run.x[-1]) / 2, half - 1)
+        middle = min(max((run.x[0] + run.x[-1]) / 2, half - 1), _right(groups) - half)
         row = next((row for row in range(ROWS) if free[row] < min(middle - half, run.x[0])), None)
         if row is not None:
+            named += 1
             level = top * (1.06 + ROW * row)
             free[row] = max(middle + half, run.x[-1])
             ax.plot([run.x[0] - 0.4, run.x[-1] + 0.4], [level, level], color=DARK, linewidth=1, label="_nolegend_")
-            ax.text(middle, level + top * 0.012, run.text, ha="center", va="bottom", fontsize="small", color=DARK)
+            look: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": "small", "color": DARK, **PLAIN}
+            ax.text(middle, level + top * 0.012, run.text, **look)
+    if named < len(runs):
+        marks.set_label(_causes(runs))
     return sum(end > -np.inf for end in free)
+
+
+def _causes(runs: list[Run]) -> str:
+    """How many losses have which cause, for the legend; the cause of the most tokens first."""
+    counts: dict[str, int] = {}
+    for run in sorted(runs, key=lambda run: -run.lost):
+        counts[run.cause] = counts.get(run.cause, 0) + len(run.x)
+    said = [f"{cause} × {count:,}" for cause, count in counts.items()]
+    return f"loss: {', '.join(said[:3])}" + (f" and {len(said) - 3:,} other causes" if len(said) > 3 else "")
 
 
 def _draw_borders(ax: Axes, groups: list[Group], y: float) -> int:
@@ -167,10 +169,11 @@ def _draw_borders(ax: Axes, groups: list[Group], y: float) -> int:
         for group in groups
         for at in np.flatnonzero(group.usage["epoch"].diff().fillna(0).to_numpy(float))
     ]
-    for x, text in borders:
-        ax.vlines(x, 0, y + ROW * y / 1.5, color=GREY, linewidth=1, linestyle="--", label="_nolegend_")
-        if len(borders) <= 12:
-            ax.text(x, y, f" {text}", va="bottom", fontsize="small", color=GREY)
+    if borders:
+        look: dict[str, Any] = {"color": GREY, "linewidth": 1, "linestyle": "--", "label": "_nolegend_"}
+        ax.vlines([x for x, _ in borders], 0, y + ROW * y / 1.5, **look)
+    for x, text in borders if len(borders) <= 12 else []:
+        ax.text(x, y, f" {text}", va="bottom", fontsize="small", color=GREY)
     return int(0 < len(borders) <= 12)
 
 
@@ -183,7 +186,7 @@ def _draw_legend(ax: Axes) -> int:
         texts.append(text)
     if not handles:
         return 0
-    room = _characters(ax)
+    room = characters(ax)
     columns = len(texts) if sum(len(text) + 8 for text in texts) <= room else max(1, int(room // (max(map(len, texts)) + 8)))
     ax.legend(handles, texts, loc="upper left", ncols=columns, frameon=False, fontsize="small", borderaxespad=0.2)
     return -(-len(texts) // columns)
@@ -194,6 +197,9 @@ def _draw_ticks(ax: Axes, groups: list[Group]) -> None:
     total = sum(len(group.usage) for group in groups)
     step = next(step for step in _STEPS if total <= 16 * step)
     ticks = [(group.x[at - 1], at) for group in groups for at in range(1, len(group.usage) + 1) if at % step == 0 or at == 1]
+    if len(groups) > MANY:
+        ticks = []
+        ax.set_xlabel(f"requests of {len(groups):,} sessions, side by side")
     ax.set_xticks([x for x, _ in ticks], [f"{at:,}" for _, at in ticks])
 
 
@@ -202,18 +208,28 @@ def _draw_titles(ax: Axes, groups: list[Group], sessions: pd.DataFrame | None) -
     if len(groups) < 2:
         ax.set_title("; ".join(map(" ".join, finding(pd.concat([group.usage for group in groups])))) if groups else "no requests")
         return
-    room = _characters(ax) / (_right(groups) + 1)
-    most = 0
+    room = characters(ax) / (_right(groups) + 1)
+    height = 0.0
     for group in groups:
-        found = dict(finding(group.usage))
-        fits = int(len(group.usage) * room) + 2
-        lines = [group.label, f"read {found['read'].removesuffix(' prompt tokens')}", f"lost {found['lost']}"]
-        text = "\n".join([lines[0], ", ".join(lines[1:])] if len(", ".join(lines[1:])) <= fits else lines)
-        if all(len(line) <= fits for line in text.split("\n")):
-            most = max(most, text.count("\n") + 1)
-            middle = (group.x[0] + group.x[-1]) / 2
-            ax.text(middle, 1.01, text, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize="medium")
-    ax.set_title(_comparison(groups, sessions), pad=8 + 14 * most)
+        text, turned = _heading(group, len(group.usage) * room)
+        height = max(height, 4.7 * len(text) if turned else 14 * (text.count("\n") + 1))
+        look: dict[str, Any] = {"rotation": 90, "fontsize": "small"} if turned else {"fontsize": "medium"}
+        place = ax.get_xaxis_transform()
+        ax.text((group.x[0] + group.x[-1]) / 2, 1.01, text, transform=place, ha="center", va="bottom", **look, **PLAIN)
+    ax.set_title(_comparison(groups, sessions), pad=8 + height, **PLAIN)
+
+
+def _heading(group: Group, width: float) -> tuple[str, bool]:
+    """What stands over a group, so many characters wide, and whether it is turned: as much as there is room for."""
+    found = dict(finding(group.usage))
+    fits = int(width) + 2
+    lines = [group.label, f"read {found['read'].removesuffix(' prompt tokens')}", f"lost {found['lost']}"]
+    lines = [lines[0], ", ".join(lines[1:])] if len(", ".join(lines[1:])) <= fits else lines
+    if all(len(line) <= fits for line in lines):
+        return "\n".join(lines), False
+    if len(group.label) <= fits or fits >= 12:
+        return shown(group.label, fits), False
+    return (shown(group.label, 16), True) if width >= 1.8 else ("", False)
 
 
 def _comparison(groups: list[Group], sessions: pd.DataFrame | None) -> str:
@@ -230,8 +246,3 @@ def _comparison(groups: list[Group], sessions: pd.DataFrame | None) -> str:
 def _right(groups: list[Group]) -> float:
     """The right end of the axis; a bar of three is not as wide as the figure."""
     return max(groups[-1].right, 3) if groups else 3
-
-
-def _characters(ax: Axes) -> float:
-    """How many characters of a small font fit into the width of the axes, about."""
-    return ax.bbox.width * 72 / ax.figure.dpi / 4.7

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib as mpl
@@ -18,19 +16,14 @@ from matplotlib.figure import Figure
 from matplotlib.path import Path as MplPath
 from numpy.typing import NDArray
 
+from loopkit.errors import InvalidConfig
 from loopkit.logs.load import Logs, load
 from loopkit.plot import prefix_reuse
 from loopkit.plot.groups import Stack
-from loopkit.plot.reuse import STYLES
+from loopkit.plot.looks import STYLES
 from loopkit.records import LogRecord
 from tests.logs.make import assistant, end, kept, replay, start, usage, user, write, write_session
-
-
-@pytest.fixture(autouse=True)
-def no_figures_are_left() -> Iterator[None]:
-    mpl.use("agg")
-    yield
-    pyplot.close("all")
+from tests.plot.looking import HOSTILE, drawn, legend, texts
 
 
 def one(home: Path, requests: int, loses: frozenset[int] = frozenset()) -> Logs:
@@ -56,16 +49,6 @@ def heights(ax: Axes) -> dict[str, list[float]]:
     return made
 
 
-def texts(ax: Axes) -> list[str]:
-    return [text.get_text() for text in ax.texts]
-
-
-def legend(ax: Axes) -> list[str]:
-    found = ax.get_legend()
-    assert found is not None
-    return [text.get_text() for text in found.get_texts()]
-
-
 def marks(ax: Axes) -> list[tuple[float, float]]:
     lines = [line for line in ax.lines if line.get_marker() == "v"]
     return [(float(x), float(y)) for line in lines for x, y in np.asarray(line.get_xydata())]
@@ -73,15 +56,6 @@ def marks(ax: Axes) -> list[tuple[float, float]]:
 
 def vertices(path: MplPath) -> NDArray[np.float64]:
     return np.asarray(path.vertices, np.float64)
-
-
-def drawn(ax: Axes) -> int:
-    """Draw for real; warnings are errors. Returns the size of the picture."""
-    figure = ax.figure
-    assert isinstance(figure, Figure)
-    out = io.BytesIO()
-    figure.savefig(out, format="png")
-    return len(out.getvalue())
 
 
 def test_bars_are_the_frame(tmp_path: Path) -> None:
@@ -238,3 +212,32 @@ def test_the_parts_of_a_bar_are_its_prompt() -> None:
     assert np.sum(stack, axis=0).tolist() == [100, 100, 100, 100, 0]
     assert stack.lost.tolist() == [0, 40, 0, 0, 0]
     assert stack.unknown.tolist() == [0, 0, 100, 40, 0]
+
+
+def test_many_losses_are_counted_by_cause_in_the_legend(tmp_path: Path) -> None:
+    ax = prefix_reuse(one(tmp_path, 300, loses=frozenset(range(3, 300, 3))))
+    assert texts(ax) == []
+    assert legend(ax)[-1] == "loss: slot_taken × 99"
+    assert drawn(ax)
+
+
+def test_many_sessions_are_named_upright_and_cut(tmp_path: Path) -> None:
+    for number in range(30):
+        write_session(tmp_path, f"session-{number:02}-of-many", [start(f"session-{number:02}-of-many"), *kept(3)])
+    ax = prefix_reuse(load(tmp_path))
+    assert texts(ax)[:2] == ["session-00-of-m…", "session-01-of-m…"]
+    assert {text.get_rotation() for text in ax.texts} == {90}
+    assert ax.get_xlabel() == "requests of 30 sessions, side by side"
+    assert drawn(ax)
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    ax = prefix_reuse(kept_and_broken(tmp_path, 4), labels={"a": HOSTILE})
+    assert any(text.startswith("$\\frac{1}{2}$ <b>··x\n") for text in texts(ax))
+    assert ax.get_title().endswith("$\\frac{1}{2}$ <b>··x")
+    assert drawn(ax)
+
+
+def test_a_frame_without_its_columns_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="no column session, epoch"):
+        prefix_reuse(pd.DataFrame({"prompt_tokens": [1]}))

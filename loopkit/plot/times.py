@@ -1,0 +1,111 @@
+"""``timeline``: how long requests took to be read, against the tokens that were read of each.
+
+The line is :func:`loopkit.cache.reading_line`; nothing is drawn of requests whose tokens or time are not known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from loopkit.cache.reading import ReadingLine, reading_line
+from loopkit.logs.load import Logs
+from loopkit.plot.looks import frame_of, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["timeline"]
+
+WIDE = 20
+"Scales are logarithmic where the largest request reads more than so many times as many tokens as the middle one."
+LOOKS = {
+    "ttft_ms": {"label": "time to first token, measured here", "color": "#163f66", "marker": "o", "linestyle": "-"},
+    "prompt_ms": {"label": "time to read the prompt, as the server says", "color": "#d9680b", "marker": "^", "linestyle": "--"},
+}
+
+
+class Times(NamedTuple):
+    """Requests whose tokens and time are known."""
+
+    read: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    line: ReadingLine | None
+
+    @classmethod
+    def of(cls, usage: pd.DataFrame, column: str) -> Times:
+        """Work them out of a frame of requests."""
+        read, ms = (usage[name].to_numpy(float, na_value=np.nan) for name in ("read_tokens", column))
+        known = np.isfinite(read) & np.isfinite(ms)
+        return cls(read[known], ms[known] / 1000, reading_line(read[known], ms[known]))
+
+
+def timeline(logs: Logs | pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw time to first token and prompt time against tokens read.
+
+    Parameters
+    ----------
+    logs : Logs or DataFrame
+        Logs, or a frame like their ``usage``, which may be filtered. Requests of one server; others have a line of their own.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+        With a fitted line where there is enough to tell; its interval of 95 % is shaded. Nothing is shown.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> usage = pd.DataFrame({"read_tokens": [900, 100, 200, 300], "ttft_ms": [460, 60, 110, 160], "prompt_ms": None})
+    >>> timeline(usage, Figure().subplots()).get_title()
+    'a token read takes 0.5 ms (0.5 to 0.5)'
+    """
+    usage = frame_of(logs, ("read_tokens", *LOOKS))
+    ax = new_axes(7.5, 4.6) if ax is None else ax
+    drawn = {column: Times.of(usage, column) for column in LOOKS}
+    reads = np.concatenate([times.read for times in drawn.values()])
+    wide = bool(len(reads)) and reads.max() > WIDE * np.median(reads)
+    for column, times in drawn.items():
+        if len(times.read):
+            _draw(ax, times, LOOKS[column])
+    if wide:
+        ax.set(xscale="log", yscale="log")
+        ax.xaxis.set_major_formatter("{x:,g}")
+        ax.yaxis.set_major_formatter("{x:,g}")
+    else:
+        ax.set(xlim=(0, None), ylim=(0, None))
+        ax.xaxis.set_major_formatter("{x:,.0f}")
+    scale = ", logarithmic" if wide else ""
+    ax.set(xlabel=f"prompt tokens read (not cached){scale}", ylabel=f"seconds{scale}", title=_finding(drawn))
+    if ax.get_legend_handles_labels()[0]:
+        for handle in ax.legend(loc="upper left", frameon=False, fontsize="small").get_lines():
+            handle.set(alpha=1, markersize=6)
+    return ax
+
+
+def _draw(ax: Axes, times: Times, look: dict[str, str]) -> None:
+    size = float(np.clip(60 / np.sqrt(len(times.read)), 2.5, 6))
+    alpha = float(np.clip(30 / len(times.read), 0.3, 0.9))
+    ax.plot(times.read, times.seconds, look["marker"], color=look["color"], ms=size, alpha=alpha, mew=0, label=look["label"])
+    if times.line is None:
+        return
+    x = np.geomspace(max(times.read.min(), 1), times.read.max(), 100)
+    ax.plot(x, times.line.seconds(x), look["linestyle"], color=look["color"], lw=1.6, label="_nolegend_")
+    middle = float(np.median(times.read))
+    low, high = (times.line.seconds(middle) + slope * (x - middle) for slope in (times.line.low, times.line.high))
+    ax.fill_between(x, np.minimum(low, high), np.maximum(low, high), color=look["color"], alpha=0.18, lw=0, label="_nolegend_")
+
+
+def _finding(drawn: dict[str, Times]) -> str:
+    """What a token takes, by the server's own times where there are enough."""
+    for column in ("prompt_ms", "ttft_ms"):
+        line = drawn[column].line
+        if line is not None:
+            low, high = 1000 * line.low, 1000 * line.high
+            return f"a token read takes {1000 * line.seconds_per_token:.3g} ms ({low:.3g} to {high:.3g})"
+    return "too few requests for a line" if any(len(times.read) for times in drawn.values()) else "no times known"

@@ -1,0 +1,205 @@
+"""``prefix_tree``: where conversations go together and where they part, drawn from left to right.
+
+A conversation that only grows is one line, however many requests it has; where lines part, the member of the body is named in
+which they do. Draws what :mod:`loopkit.cache.tree` finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loopkit.cache.parting import divergence
+from loopkit.cache.prompts import Prompt
+from loopkit.cache.tree import Branch, branches
+from loopkit.errors import InvalidConfig
+from loopkit.plot.looks import DARK, GREY, PLAIN, characters, new_axes, shown
+from loopkit.request import Request
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Layout", "prefix_tree"]
+
+NAMED = 40
+"Up to so many conversations are named."
+FORKS = 8
+"So many partings are named, those of the most requests."
+MARKS = 400
+"Up to so many ends of requests are marked."
+SHARED, OWN = "#163f66", "#5b9bc8"
+
+
+class Layout(NamedTuple):
+    """Where each branch lies: a row, and what it carries."""
+
+    branches: tuple[Branch, ...]
+    rows: NDArray[np.float64]
+    "A conversation has a row of its own; a branch that forks lies in the middle of what leaves it."
+    leaves: list[int]
+    "The branches that do not fork, from top to bottom."
+    requests: NDArray[np.int64]
+    "How many requests go through each branch."
+    conversations: NDArray[np.int64]
+    "And how many conversations."
+
+    @classmethod
+    def of(cls, found: tuple[Branch, ...]) -> Layout:
+        """Lay out branches."""
+        below: list[list[int]] = [[] for _ in found]
+        for at, branch in enumerate(found):
+            if branch.parent is not None:
+                below[branch.parent].append(at)
+        leaves = [at for at, children in enumerate(below) if not children]
+        rows, conversations = np.zeros(len(found)), np.zeros(len(found), np.int64)
+        requests = np.array([len(branch.ends) for branch in found])
+        rows[leaves], conversations[leaves] = np.arange(len(leaves)), 1
+        for at in reversed(range(len(found))):  # those that leave a branch come after it
+            if below[at]:
+                rows[at] = (rows[below[at][0]] + rows[below[at][-1]]) / 2
+                requests[at] += requests[below[at]].sum()
+                conversations[at] = conversations[below[at]].sum()
+        return cls(found, rows, leaves, requests, conversations)
+
+    def forks(self) -> dict[int, list[int]]:
+        """The branches that leave each one that forks."""
+        found: dict[int, list[int]] = {}
+        for at, branch in enumerate(self.branches):
+            if branch.parent is not None:
+                found.setdefault(branch.parent, []).append(at)
+        return found
+
+    def any_request(self, at: int) -> int:
+        """A request that goes through a branch."""
+        while not self.branches[at].ends:
+            at = next(child for child in range(at + 1, len(self.branches)) if self.branches[child].parent == at)
+        return self.branches[at].ends[0][0]
+
+
+def prefix_tree(requests: Iterable[Request | Prompt | bytes], ax: Axes | None = None) -> Axes:
+    """Draw where conversations share their beginning and where they part.
+
+    Parameters
+    ----------
+    requests : iterable of Request, Prompt or bytes
+        As ``cache.reuse`` takes them, such as ``Session.requests()`` of several sessions, one after the other.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+        From left to right the prompt, from top to bottom the conversations; nothing is shown.
+
+    Raises
+    ------
+    InvalidConfig
+        Where some are known by their bytes and others by tokens or blocks.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> body = b'{"messages":[{"role":"user","content":"%b"}]}'
+    >>> ax = prefix_tree([body % b"Where is Lima?", body % b"Where is Oslo?"], Figure().subplots())
+    >>> ax.get_title(), ax.texts[0].get_text()
+    ('2 requests in 2 conversations', 'messages[0].content')
+    """
+    every = list(requests)
+    unit, found = branches(every)
+    layout = Layout.of(found)
+    many = len(layout.leaves)
+    ax = new_axes(9.5, float(np.clip(1.4 + 0.28 * many, 2.6, 8))) if ax is None else ax
+    ax.set(
+        xlabel=f"prompt {unit}", yticks=[], xlim=(0, max(branch.stop for branch in found) * 1.02 or 1), ylim=(many - 0.4, -0.9)
+    )
+    ax.xaxis.set_major_formatter("{x:,.0f}")
+    ax.spines[["left", "right", "top"]].set_visible(False)
+    if not every:
+        ax.set(title="no requests", xticks=[])
+        return ax
+    _draw_lines(ax, layout)
+    _draw_forks(ax, layout, every, unit)
+    if many <= NAMED:
+        ax.yaxis.tick_right()
+        ax.set_yticks(range(many), [_name(layout, leaf, every) for leaf in layout.leaves], fontsize="small", **PLAIN)
+        ax.tick_params(axis="y", length=0)
+    said = [f"{count:,} {name}{'s' if count > 1 else ''}" for count, name in ((len(every), "request"), (many, "conversation"))]
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize="small", borderaxespad=0.2)
+    ax.set_title(" in ".join(said), pad=24)
+    return ax
+
+
+def _draw_lines(ax: Axes, layout: Layout) -> None:
+    """Branches as lines, thicker where more requests go through; a thin line where they fork."""
+    from matplotlib.collections import LineCollection
+
+    leaf = layout.conversations == 1
+    room = ax.bbox.height * 72 / ax.figure.dpi / (len(layout.leaves) + 1)
+    widths = np.minimum(1.2 + np.log2(layout.requests) * 0.35, np.maximum(0.7 * room * layout.conversations, 0.4))
+    lines = [[(branch.start, row), (branch.stop, row)] for branch, row in zip(layout.branches, layout.rows)]
+    for some, colour, label in ((~leaf, SHARED, "shared by conversations"), (leaf, OWN, "of one conversation")):
+        of = np.flatnonzero(some)
+        if len(of):
+            made = LineCollection([lines[at] for at in of], colors=colour, linewidths=widths[of], label=label, capstyle="butt")
+            ax.add_collection(made)
+    posts = [
+        [(layout.branches[at].stop, layout.rows[children[0]]), (layout.branches[at].stop, layout.rows[children[-1]])]
+        for at, children in layout.forks().items()
+    ]
+    ax.add_collection(LineCollection(posts, colors=GREY, linewidths=min(1.0, max(0.3, 0.5 * room)), label="_nolegend_"))
+    ends = [(depth, row) for branch, row in zip(layout.branches, layout.rows) for _, depth in branch.ends]
+    if len(ends) <= MARKS:
+        ax.plot(*zip(*ends), "|", color="black", ms=min(7, max(2, room)), mew=0.8, label="end of a request")
+
+
+def _draw_forks(ax: Axes, layout: Layout, every: Sequence[Request | Prompt | bytes], unit: str) -> None:
+    """Name the member in which requests part: left of the fork, over its line, or where that is short on its right.
+
+    Those of the most requests come first; a fork in the same member as the one before it is not named again.
+    """
+    forks = layout.forks()
+    height = (len(layout.leaves) + 0.5) * 11 / (ax.bbox.height * 72 / ax.figure.dpi)
+    width = ax.get_xlim()[1] / characters(ax)
+    members: dict[int, str] = {}
+    taken: list[tuple[float, float, float]] = []
+    for at in sorted(forks, key=lambda at: (-layout.requests[at], at))[:FORKS]:
+        branch, y = layout.branches[at], float(layout.rows[at])
+        otherwise = f"{unit[:-1]} {branch.stop:,}"
+        members[at] = _parting(every[layout.any_request(forks[at][0])], every[layout.any_request(forks[at][1])], otherwise)
+        if branch.parent is not None and members.get(branch.parent) == members[at]:
+            continue
+        long = width * (len(members[at]) + 1)
+        left = branch.stop - branch.start >= long
+        start, stop = (branch.stop - long, branch.stop) if left else (branch.stop, branch.stop + long)
+        if any(abs(y - row) < height and start < end and begin < stop for row, begin, end in taken):
+            continue
+        taken.append((y, start, stop))
+        look: dict[str, Any] = {"fontsize": "small", "color": DARK, "zorder": 4, "textcoords": "offset points", **PLAIN}
+        if left:
+            ax.annotate(members[at], (branch.stop, y), (-3, 3), ha="right", va="bottom", **look)
+        else:
+            box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.4}
+            ax.annotate(members[at], (branch.stop, y), (4, 0), ha="left", va="center", bbox=box, **look)
+
+
+def _parting(one: Request | Prompt | bytes, other: Request | Prompt | bytes, otherwise: str) -> str:
+    """The member in which two part; where there are no bodies, or it is no member, how far in."""
+    try:
+        found = divergence(one, other)
+    except InvalidConfig:  # only numbers are known of them
+        found = None
+    return otherwise if found is None else shown(found.member)
+
+
+def _name(layout: Layout, leaf: int, every: Sequence[Request | Prompt | bytes]) -> str:
+    """Of a conversation: its session, and how many requests."""
+    ends = layout.branches[leaf].ends
+    whose = [None if isinstance(every[at], bytes) else every[at].session for at, _ in ends]  # type: ignore[union-attr]
+    names = list(dict.fromkeys(session for session in whose if session is not None))
+    name = shown(names[0], 24) if names else f"request {ends[0][0] + 1:,}"
+    if len(names) > 1:
+        name += f" +{len(names) - 1:,}"
+    return name if len(ends) == 1 else f"{name} ({len(ends):,} requests)"
