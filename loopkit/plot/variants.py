@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopkit.plot.looks import GREY, PLAIN, STYLES, frame_of, new_axes, shown
+from loopkit.replay.costs import UNCHANGED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +24,6 @@ __all__ = ["Bar", "compare"]
 COLUMNS = ("variant", "repeat", "prompt_tokens", "cached_tokens", "lost_tokens", "ttft_ms", "cause", "certainty", "cold")
 PARTS = ("new", "lost", "unknown", "reused")
 "From the axis outwards: what is read comes first, so that it can be compared."
-KEPT = "contract kept"
-"What a run is called that changed nothing."
 
 
 class Bar(NamedTuple):
@@ -67,12 +66,12 @@ def bars_of(frame: pd.DataFrame) -> Iterator[Bar]:
     runs = parts.assign(
         read=read,
         ttft=counts["ttft_ms"],
-        variant=frame["variant"].astype("object").fillna(KEPT).to_numpy(),
+        variant=frame["variant"].astype("object").fillna(UNCHANGED).to_numpy(),
         repeat=frame["repeat"].to_numpy(),
         warm=(~frame["cold"].astype("boolean")).fillna(value=False).to_numpy(bool),
     ).groupby(["variant", "repeat"], sort=False, dropna=False)
     sums = runs[[*PARTS, "read"]].sum(min_count=1).assign(ttft=runs["ttft"].median(), warm=runs["warm"].any())
-    lost_of = frame.assign(variant=frame["variant"].astype("object").fillna(KEPT), lost_tokens=np.nan_to_num(lost))
+    lost_of = frame.assign(variant=frame["variant"].astype("object").fillna(UNCHANGED), lost_tokens=np.nan_to_num(lost))
     for variant, of in sums.groupby(level="variant", sort=False):
         name = shown(variant, 28) + (" (not cold)" if of["warm"].any() else "")
         middle = {part: float(of[part].median()) for part in PARTS}

@@ -19,7 +19,7 @@ from tests.plot.looking import HOSTILE, drawn, legend, texts
 NEW, LOST, REUSED = "new", "read again (lost)", "reused from the cache"
 
 
-def run(variant: str | None, requests: int, *, repeat: int = 1, lost: int = 0, **more: Any) -> pd.DataFrame:
+def run(variant: str, requests: int, *, repeat: int = 1, lost: int = 0, **more: Any) -> pd.DataFrame:
     """A run whose last requests lost all of their cache."""
     number = np.arange(1, requests + 1)
     prompt = 800 + 100 * number
@@ -53,24 +53,24 @@ def widths(ax: Axes) -> dict[str, list[float]]:
 
 
 def test_bars_are_the_sums_of_each_variant() -> None:
-    ax = compare(frame(run(None, 4), run("live_system", 4, lost=3)))
+    ax = compare(frame(run("unchanged", 4), run("live_system", 4, lost=3)))
     assert widths(ax) == {NEW: [1200, 1200], LOST: [0, 3000], REUSED: [3000, 0]}
     assert [float(bar.get_x()) for bars in ax.containers for bar in bars] == [0, 0, 1200, 1200, 1200, 4200], (
         "what was read comes first"
     )
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["contract kept", "live_system"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["unchanged", "live_system"]
     beside = ["read 1,200 tokens\nfirst token after 20 ms"]
     beside += ["read 4,200 tokens\nfirst token after 20 ms\nsystem_changed × 3 (confirmed)"]
     assert texts(ax) == beside
     assert legend(ax) == [NEW, LOST, REUSED]
-    assert ax.get_title() == "live_system read 3.5 times as many prompt tokens as contract kept"
+    assert ax.get_title() == "live_system read 3.5 times as many prompt tokens as unchanged"
     assert ax.get_xlabel() == "prompt tokens of all requests"
     assert drawn(ax)
 
 
 def test_repeats_have_a_middle_and_a_whisker() -> None:
     runs = [run("shuffled", 4, repeat=at, lost=lost, ttft_ms=float(lost)) for at, lost in enumerate((1, 2, 3), 1)]
-    ax = compare(frame(run(None, 4), *runs))
+    ax = compare(frame(run("unchanged", 4), *runs))
     assert widths(ax)[LOST] == [0, 2100]
     [whisker] = [each for each in ax.containers if isinstance(each, ErrorbarContainer)]
     [bars] = whisker.lines[2]
