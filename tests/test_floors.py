@@ -72,6 +72,7 @@ OUTSIDE = {
     "numpy": {"server", "cache", "logs", "sweep", "plot"},  # weights, columns, the line through times, bars
     "pandas": {"logs", "memory", "replay", "sweep", "plot", "widgets"},  # frames
     "platformdirs": {"server"},  # where models and the key file lie
+    "pyarrow": {"logs"},  # Parquet
     "pydantic": {"config", "loop"},  # what people write: settings, and functions that become tools
     "pydantic_core": {"loop"},  # the types of pydantic's schemas
     "pydantic_settings": {"config"},

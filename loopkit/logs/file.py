@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from loopkit.errors import LogError, LoopkitError, SessionIOError, TornLog, describe
 from loopkit.logs import adapters
 from loopkit.logs.columns import Part
-from loopkit.logs.find import File
+from loopkit.logs.find import PARTS, File
 from loopkit.logs.problems import Errors, Problem, problem_of
 from loopkit.logs.read import read_epoch, read_replay
 from loopkit.session.journal import Fault, checked_blocks, open_regular
@@ -63,6 +63,10 @@ def read_file(file: File, errors: Errors = "raise") -> Read:
     'cannot read: No such file or directory'
     """
     try:
+        if file.path.name == PARTS:
+            from loopkit.logs.tables import read_parquet  # pandas is loaded where it is needed
+
+            return Read(*read_parquet(file.path.parent))
         reader = _reader(file.path)
         if reader is None:
             return Read(*adapters.read(file.path, errors=errors))

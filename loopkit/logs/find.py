@@ -17,12 +17,14 @@ from loopkit.logs.problems import Problem
 from loopkit.session.live import appears, is_locked
 from loopkit.session.store import log_numbers, log_path, session_directories
 
-__all__ = ["HOW", "File", "Loadable", "find"]
+__all__ = ["HOW", "PARTS", "File", "Loadable", "find"]
 
 HOME = ("sessions", "replays", "memory", "slots", "sweeps", "recordings")
 "Directories of a home; one of them makes a directory a home."
 LOGS = (".jsonl", ".json", ".eval", ".log")
 "How the files end that are looked at in a directory that is no home of ours."
+PARTS = "parts.parquet"
+"What tells a directory that ``to_parquet`` wrote."
 HOW = "Give a home, a session, a log, a directory of logs or a pattern"
 
 
@@ -97,7 +99,9 @@ def _matching(pattern: str) -> list[str]:
 
 def _in_directory(path: Path) -> Iterator[Found]:
     names = {entry.name for entry in path.iterdir()}
-    if not names or names.intersection(HOME):
+    if PARTS in names:
+        yield File(path / PARTS)
+    elif not names or names.intersection(HOME):
         yield from _in_home(path)
     elif names.intersection(("0.jsonl", "0.baseline.json")):
         yield from _in_session(path)

@@ -16,8 +16,9 @@ from loopkit.logs import schema
 from loopkit.logs.columns import REQUESTS, Columns, Growing, Part, joined, loss_columns, message_columns, times
 from loopkit.logs.problems import Problem
 
-__all__ = ["cache_loss", "epochs", "finding", "messages", "problems", "sessions", "turns", "usage"]
+__all__ = ["cache_loss", "epochs", "finding", "messages", "problems", "sessions", "spark", "turns", "usage"]
 
+BARS = "▁▂▃▄▅▆▇█"
 TOTALS = ["prompt_tokens", "cached_tokens", "read_tokens", "completion_tokens", "lost_tokens"]
 
 _NONE = np.empty(0, np.int64)
@@ -145,6 +146,20 @@ def finding(requests: pd.DataFrame) -> list[tuple[str, str]]:
     silent = int((~known).sum())
     unknown = f" ({silent:,} request{'s' if silent > 1 else ''} not reported)" if silent else ""
     return [("read", f"{read:,} of {prompt:,} prompt tokens{unknown}"), ("lost", f"{lost.sum():,}" if len(lost) else "unknown")]
+
+
+def spark(requests: pd.DataFrame, width: int = 60) -> str:
+    """A plot in one line: the share of the prompts that was cached, over the requests in their order; a dot where not known.
+
+    Examples
+    --------
+    >>> spark(pd.DataFrame({"prompt_tokens": [90, 100, 110, 120], "cached_tokens": [0, 50, None, 120]}, dtype="Int64"))
+    '▁▅·█'
+    """
+    known = requests[["cached_tokens", "prompt_tokens"]].where(requests["cached_tokens"].notna())
+    sums = known.groupby(np.arange(len(known)) * min(width, len(known)) // max(len(known), 1)).sum(min_count=1)
+    shares = pd.Series(_share(sums["cached_tokens"], sums["prompt_tokens"]))
+    return "".join("·" if pd.isna(share) else BARS[round(min(share, 1) * (len(BARS) - 1))] for share in shares)
 
 
 def _totals(requests: pd.DataFrame, row: NDArray[Any], total: int) -> dict[str, Any]:

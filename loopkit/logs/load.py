@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,14 +16,18 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
+from loopkit.cache.findings import Findings
+from loopkit.cache.prompts import Prompt
 from loopkit.card import Card
 from loopkit.errors import InvalidConfig, LogError
-from loopkit.logs import frames
+from loopkit.logs import frames, schema
 from loopkit.logs.columns import Part
 from loopkit.logs.copies import counted_once
 from loopkit.logs.file import read_file
 from loopkit.logs.find import HOW, File, Loadable, find
 from loopkit.logs.problems import Errors, Problem, problem_of
+from loopkit.logs.requests import diagnosed, export, prompts
+from loopkit.logs.tables import write_csv, write_parquet
 
 __all__ = ["Loadable", "Logs", "load"]
 
@@ -101,6 +105,93 @@ class Logs:
         """A row is something that could not be read, or was counted and left out."""
         return self._frame("problems", lambda: frames.problems(self.unread))
 
+    def requests(self) -> Iterator[Prompt]:
+        """Each request's prompt, for `loopkit.cache`, as far as it is known.
+
+        Yields
+        ------
+        Prompt
+            With the body, rebuilt from the log or as it was recorded; else with messages, tokens or blocks. A request of which
+            only the usage is known is left out.
+
+        Raises
+        ------
+        TornLog, BaselineError, SessionIOError
+            When a log is not any more what it was.
+        """
+        return prompts(self.parts)
+
+    def diagnose(self) -> Findings:
+        """Judge every loss, as `loopkit.cache.diagnose` does live, and say how much of the log could be judged at all.
+
+        Replays apart: they break the contract on purpose, and what came of it stands in ``cache_loss``.
+
+        Raises
+        ------
+        TornLog, BaselineError, SessionIOError
+            When a log is not any more what it was.
+
+        Examples
+        --------
+        >>> Logs(()).diagnose()
+        0 losses in 0 requests: with usage ?, rendered exactly ?, lost with a cause ?
+        """
+        return diagnosed(self.parts)
+
+    def export_trace(self, path: Path | str, salt: bytes, *, block: int = 512) -> int:
+        """Write how prompts share prefixes, without their text: a line a request, as Mooncake's traces have it.
+
+        Parameters
+        ----------
+        path : Path or str
+            A JSONL file that is not there yet: ``timestamp`` (milliseconds from the first record), ``input_length``,
+            ``output_length``, ``hash_ids``; with ``unit``, in which lengths are counted: ``tokens`` where the log knows them,
+            ``blocks`` where it knows no more, else ``bytes`` of the body's prompt.
+        salt : bytes
+            At least 16 random bytes. Two exports with one salt can be compared; who knows it can try out guesses of a text.
+        block : int
+            Tokens or bytes in a block. A block's number stands for all that comes before it, too.
+
+        Returns
+        -------
+        int
+            Lines written: requests of which only the usage is known are left out.
+
+        Raises
+        ------
+        InvalidConfig
+            When the salt is too short.
+        LogError
+            When the file is there already or cannot be written.
+        """
+        return export(self.parts, Path(path), salt, block)
+
+    def to_parquet(self, directory: Path | str) -> None:
+        """Write every frame as Parquet files of at most a million rows; ``load(directory)`` reads them back, equal.
+
+        What a request sent is not in a frame: ``requests()`` has none afterwards. Needs the extra ``scale``.
+
+        Raises
+        ------
+        LogError
+            When the directory holds something, or cannot be written.
+        InvalidConfig
+            When pyarrow is not installed.
+        """
+        write_parquet(self.parts, self._frames(), Path(directory))
+
+    def to_csv(self, directory: Path | str) -> None:
+        """Write a CSV file a frame, for other programs.
+
+        Text that a spreadsheet would take for a formula has an apostrophe before it; missing is an empty field.
+
+        Raises
+        ------
+        LogError
+            When the directory holds something, or cannot be written.
+        """
+        write_csv(self._frames(), Path(directory))
+
     def where(
         self,
         *,
@@ -149,7 +240,8 @@ class Logs:
         return self._card().text()
 
     def _repr_html_(self) -> str:
-        return self._card().html()
+        card, plot = self._card(), frames.spark(self.usage)
+        return card._replace(facts=[*card.facts, *([("reuse by request", plot)] if plot else [])]).html()
 
     def _card(self) -> Card:
         found = self.sessions
@@ -159,6 +251,9 @@ class Logs:
         counted = [(name, f"{number:,}") for name, number in facts if number or name != "replays"]
         faults = [("problems", f"{len(self.unread):,}")] if self.unread else []
         return Card("Logs", [*counted, *faults, *frames.finding(self.usage)])
+
+    def _frames(self) -> dict[str, pd.DataFrame]:
+        return {name: getattr(self, name) for name in schema.FRAMES}
 
     def _frame(self, name: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         if name not in self._made:

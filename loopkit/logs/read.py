@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import compress, count, islice
 from operator import itemgetter
 from pathlib import Path
@@ -21,6 +22,7 @@ from msgspec import UNSET
 
 from loopkit.errors import TornLog
 from loopkit.ids import Timestamp
+from loopkit.logs.again import read_messages, read_requests
 from loopkit.logs.columns import COUNT, REQUESTS, Growing, Part, loss_columns, times
 from loopkit.records import CacheLoss, EpochEnd, ReplayRecord, SessionStart, UsageRecord
 from loopkit.session.journal import Block, body_of, checked_blocks
@@ -224,6 +226,8 @@ def _part(seen: _Pass) -> Part:
         usage=usage,
         losses=losses,
         turns=turns,
+        messages=partial(read_messages, path, kinds.size),
+        requests=partial(read_requests, path, kinds.size),
     )
 
 

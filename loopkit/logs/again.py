@@ -1,0 +1,100 @@
+"""What is read of a session's log a second time, and only when it is asked for: its messages, and its requests rebuilt.
+
+As far as the log was read the first time, so that frames of one load agree. Knows nothing of dataframes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import UNSET
+
+from loopkit.baseline import Baseline, message_of, system_message
+from loopkit.cache.seen import Seen, seen_in
+from loopkit.logs.columns import Columns, Message, message, message_columns
+from loopkit.messages import encode_message
+from loopkit.records import Assistant, LogRecord, SessionStart, ToolResult, User
+from loopkit.session.journal import Fault, checked_blocks, torn
+from loopkit.session.scan import decode_block
+from loopkit.session.store import Epoch, baseline_path, load_baseline
+
+__all__ = ["read_messages", "read_requests"]
+
+
+def read_messages(path: Path, lines: int, *, content: bool) -> Columns:
+    """Read the messages of an epoch, in the order in which they are sent; the system message where its file is there.
+
+    Parameters
+    ----------
+    path : Path
+        ``<session directory>/<epoch>.jsonl``
+    lines : int
+        How many of the first lines count.
+    content : bool
+        Whether to keep their text.
+
+    Raises
+    ------
+    TornLog, BaselineError, SessionIOError
+        Where the log is not what a session writes.
+    """
+    return message_columns(_messages(path, lines, content=content))
+
+
+def _messages(path: Path, lines: int, *, content: bool) -> Iterator[Message]:
+    file = baseline_path(path.parent, int(path.stem))
+    if file.exists():
+        system = system_message(Baseline.load(file))
+        yield message(None, 0, "system", encode_message(system), content=system.content if content else None)
+    index = carried = turn = 0
+    for record in _records(path, lines):
+        if isinstance(record, SessionStart) and record.carried is not UNSET:
+            carried = record.carried.records
+        sent = message_of(record)
+        if sent is None or not isinstance(record, (User, Assistant, ToolResult)):
+            continue
+        index += 1
+        if index > carried:
+            turn += isinstance(record, User) or not turn
+        yield message(
+            turn if index > carried else None,
+            index,
+            sent.role,
+            encode_message(sent),
+            tool=record.name if isinstance(record, ToolResult) else None,
+            truncated=record.truncated if isinstance(record, ToolResult) else None,
+            neutralised=None if isinstance(record, Assistant) else 0 if record.neutralised is UNSET else record.neutralised,
+            content=record.content if content and record.content is not UNSET else None,
+        )
+
+
+def read_requests(path: Path, lines: int) -> Iterator[Seen]:
+    """Rebuild the requests of an epoch, one for each of its usage records.
+
+    Raises
+    ------
+    TornLog, BaselineError, SessionIOError
+        Where the log, or its baseline, is not what a session writes.
+    """
+    records = list(_records(path, lines))
+    start = records[0]
+    assert isinstance(start, SessionStart)
+    return seen_in(_Session((Epoch(load_baseline(path.parent, start), records),)))
+
+
+class _Session(NamedTuple):
+    epochs: tuple[Epoch, ...]
+
+
+def _records(path: Path, lines: int) -> Iterator[LogRecord]:
+    for block in checked_blocks(path, session_dir=path.parent):
+        sound = block._replace(lines=block.lines[: lines + 1 - block.line])
+        records, why = decode_block(sound)
+        yield from records
+        if why:
+            at = len(records)
+            raise torn(Fault(str(path), block.line + at, block.offset_of(at), why), path.parent)
+        if block.line + len(block.lines) > lines:
+            return

@@ -1,0 +1,165 @@
+"""The requests behind loaded logs: as prompts for `loopkit.cache`, judged for causes, and as a trace without their text.
+
+Bodies are rebuilt one at a time, when they are asked for. Knows nothing of files but the one that it writes, and of dataframes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from loopkit.cache.causes import expected_of
+from loopkit.cache.findings import Findings, diagnose
+from loopkit.cache.prompts import Prompt, body_of
+from loopkit.cache.prompts import parts as parts_of
+from loopkit.cache.seen import Seen
+from loopkit.encoding import encode
+from loopkit.errors import InvalidConfig, LogError, describe
+from loopkit.logs.columns import Part
+from loopkit.records import Usage
+
+__all__ = ["diagnosed", "export", "prompts"]
+
+SALT = 16
+"Bytes that a salt has at least: with a shorter one, texts could be guessed and tried."
+
+
+def prompts(parts: Iterable[Part]) -> Iterator[Prompt]:
+    """What is known of each request's prompt; those of which nothing is known are left out."""
+    for part in parts:
+        for at, known in enumerate(() if part.requests is None else part.requests()):
+            if isinstance(known, Seen):
+                if known.body is not None:
+                    yield Prompt(body=known.body, session=part.session, time=known.time, slot=known.slot)
+                elif known.tokens is not None:
+                    yield Prompt(tokens=known.tokens.tokens, session=part.session, time=known.time, slot=known.slot)
+            elif known is not None:
+                yield replace(known, session=part.session, time=known.time or _time(part, at))
+
+
+def diagnosed(parts: Iterable[Part]) -> Findings:
+    """Every loss and its cause, of all sessions in the order of time; replays apart, which break the contract on purpose."""
+    seen = [each for part in parts if part.source != "replay" for each in _near_losses(_seen(part))]
+    return diagnose(sorted(seen, key=lambda each: each.time or ""))
+
+
+def _seen(part: Part) -> Iterator[Seen]:
+    known: Iterable[Seen | Prompt | None] = [None] * len(part.usage["request"]) if part.requests is None else part.requests()
+    where = f"{part.engine} {part.model}"  # no log names its server; two models have two caches in any case
+    for at, each in enumerate(known):
+        if isinstance(each, Seen):
+            yield replace(each, session=part.session, epoch=part.epoch, server=each.server or where)
+        else:
+            yield Seen(
+                usage=_usage(part, at),
+                session=part.session,
+                epoch=part.epoch,
+                request=_known(part.usage["request"][at]),
+                time=_time(part, at),
+                slot=part.slot,
+                body=_body(each),
+                engine=part.engine,
+                model=part.model,
+                server=where,
+            )
+
+
+def _body(prompt: Prompt | None) -> bytes | None:
+    return None if prompt is None or (prompt.body is None and prompt.messages is None) else body_of(prompt)
+
+
+def _near_losses(requests: Iterator[Seen]) -> Iterator[Seen]:
+    """Keep the bodies of requests that lost and of those before them: no others are compared, and all at once are large."""
+    last: Seen | None = None
+    lost = False
+    for now in requests:
+        loses = last is not None and bool(expected_of(last, now).lost_tokens)
+        if last is not None:
+            yield last if lost or loses else replace(last, body=None)
+        last, lost = now, loses
+    if last is not None:
+        yield last if lost else replace(last, body=None)
+
+
+def _usage(part: Part, at: int) -> Usage:
+    found = {name: _known(part.usage[name][at]) for name in Usage.__struct_fields__}
+    return Usage(**found)
+
+
+def _known(value: Any) -> Any:
+    """A number of a column; None where it is missing."""
+    return value.item() if value >= 0 else None
+
+
+def _time(part: Part, at: int) -> str | None:
+    moment = str(part.usage["time"][at])
+    return None if moment == "NaT" else f"{moment}Z"
+
+
+def export(parts: Sequence[Part], path: Path, salt: bytes, block: int) -> int:
+    """Write a trace, as `loopkit.logs.load.Logs.export_trace` says."""
+    if len(salt) < SALT:
+        raise InvalidConfig(
+            "salt", f"{len(salt)} bytes are too few", f"Give at least {SALT} random ones, and keep them to yourself"
+        )
+    if block < 1:
+        raise InvalidConfig("block", f"{block} is less than 1")
+    begin = min((part.started for part in parts if str(part.started) != "NaT"), default=None)
+    written = 0
+    try:
+        with path.open("xb") as file:
+            for part in parts:
+                for at, known in enumerate(() if part.requests is None else part.requests()):
+                    found = _blocks(known, block)
+                    if found is None:
+                        continue
+                    unit, length, blocks = found
+                    time = part.usage["time"][at]
+                    row = {
+                        "timestamp": None if begin is None or str(time) == "NaT" else int((time - begin).astype("int64")) // 1000,
+                        "input_length": length,
+                        "output_length": _known(part.usage["completion_tokens"][at]),
+                        "hash_ids": _chained(blocks, salt),
+                        "unit": unit,
+                        "block_size": block if unit != "blocks" else None,
+                        "prompt_tokens": _known(part.usage["prompt_tokens"][at]),
+                        "cached_tokens": _known(part.usage["cached_tokens"][at]),
+                        "session": _chained([part.session.encode()], salt)[0],
+                    }
+                    file.write(encode(row) + b"\n")
+                    written += 1
+    except FileExistsError:
+        raise LogError(str(path), "it exists already, and nothing is ever overwritten", "Choose another name") from None
+    except OSError as error:
+        raise LogError(str(path), f"cannot be written: {describe(error)}") from error
+    return written
+
+
+def _blocks(known: Seen | Prompt | None, block: int) -> tuple[str, int, list[bytes]] | None:
+    """Unit and length of a prompt, and its blocks; None where it is not known."""
+    if isinstance(known, Seen):
+        if known.tokens is not None:
+            known = Prompt(tokens=known.tokens.tokens)
+        else:
+            known = None if known.body is None else Prompt(body=known.body)
+    if known is None:
+        return None
+    if known.blocks is not None:
+        return "blocks", len(known.blocks), [str(each).encode() for each in known.blocks]
+    made = parts_of(known, {}, {})
+    whole = b"".join(made[at] for at in range(len(made)))
+    size = block * 8 if made.unit == "tokens" else block
+    return made.unit, len(whole) * block // size, [whole[at : at + size] for at in range(0, len(whole), size)]
+
+
+def _chained(blocks: Iterable[bytes], salt: bytes) -> list[int]:
+    """A number for each block and all before it: equal ones stand for equal prefixes, and say nothing of what these are."""
+    numbers, link = [], b""
+    for block in blocks:
+        link = hmac.digest(salt, link + block, hashlib.sha256)
+        numbers.append(int.from_bytes(link[:8]) >> 1)
+    return numbers
