@@ -96,6 +96,21 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--max-lost", type=_tokens, default=0, metavar="N", help="tokens that may be lost (default: 0)")
     check.set_defaults(run=_check)
 
+    show = commands.add_parser(
+        "show", help="what is in logs of any kind: sessions, losses with their causes, what cannot be read"
+    )
+    show.add_argument("path", nargs="+", type=Path, help="a home, a session's directory, a log or a directory of logs")
+    show.set_defaults(run=_show)
+
+    export = commands.add_parser("export", help="logs of any kind as tables for other programs, or as a trace without their text")
+    export.add_argument("path", nargs="+", type=Path, help="a home, a session's directory, a log or a directory of logs")
+    export.add_argument("--parquet", type=Path, metavar="DIR", help="every table as Parquet; loopkit loads it again")
+    export.add_argument("--csv", type=Path, metavar="DIR", help="every table as CSV")
+    export.add_argument("--trace", type=Path, metavar="FILE", help="salted, chained block hashes of the prompts, as JSONL")
+    export.add_argument("--salt-file", type=Path, metavar="FILE", help="at least 16 random bytes, for --trace")
+    export.add_argument("--content", action="store_true", help="the messages' text, too")
+    export.set_defaults(run=_export)
+
     salvage = commands.add_parser("salvage", help="copy the sound records of a torn session into a new one")
     salvage.add_argument("source", type=Path, help="the torn session's directory; it is not touched")
     salvage.add_argument("--to", required=True, metavar="NEW_ID", help="the new session's name")
@@ -189,6 +204,36 @@ def _check(asked: argparse.Namespace) -> int:
     for line in seen.lines:
         print(line)
     return 0 if seen.ok else 1
+
+
+def _show(asked: argparse.Namespace) -> int:
+    from loopkit.logs.load import load
+    from loopkit.logs.summary import summary
+
+    for line in summary(load(asked.path, errors="report")):
+        print(line)
+    return 0
+
+
+def _export(asked: argparse.Namespace) -> int:
+    from loopkit.logs.load import load
+
+    if asked.trace is not None and asked.salt_file is None:
+        raise InvalidConfig(
+            "--salt-file", "a trace needs a salt", "head -c 32 /dev/urandom > salt, and keep the file to yourself"
+        )
+    if not (asked.parquet or asked.csv or asked.trace):
+        raise InvalidConfig("export", "nothing to write", "Give --parquet DIR, --csv DIR or --trace FILE")
+    logs = load(asked.path, content=asked.content)
+    if asked.parquet is not None:
+        logs.to_parquet(asked.parquet)
+    if asked.csv is not None:
+        logs.to_csv(asked.csv)
+    if asked.trace is not None:
+        written = logs.export_trace(asked.trace, asked.salt_file.read_bytes())
+        print(f"{written:,} of {len(logs.usage):,} requests in {asked.trace}")
+    print(logs)
+    return 0
 
 
 def _replay(asked: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from loopkit.logs.load import Loadable, load
+from loopkit.logs.summary import causes
 
 __all__ = ["Gate", "gate"]
 
@@ -53,19 +54,8 @@ def gate(what: Loadable, max_lost: int = 0) -> Gate:
     if not told:
         return Gate(ok=False, lost_tokens=0, lines=("no request says how much was cached: nothing could be judged",))
     lost = int(losses["lost_tokens"].sum())
-    by_cause: dict[str, list[str]] = {}
-    tokens: dict[str, int] = {}
-    for row in losses.to_dict("records"):
-        cause, count = str(row["cause"]), int(row["lost_tokens"])
-        where = f" in {row['where']}" if isinstance(row["where"], str) else ""
-        place = f"{row['session']} epoch {row['epoch']} request {row['request']}"
-        by_cause.setdefault(cause, []).append(f"{place}: {count:,} tokens{where} ({row['certainty']})")
-        tokens[cause] = tokens.get(cause, 0) + count
-    lines: list[str] = []
-    for cause in sorted(tokens, key=lambda each: -tokens[each]):
-        lines.append(f"{cause}: {tokens[cause]:,} tokens")
-        lines += [f"  {place}" for place in by_cause[cause]]
-    named = lost - tokens.get("unexplained", 0)
+    lines = causes(losses)
+    named = lost - int(losses.loc[losses["cause"] == "unexplained", "lost_tokens"].sum())
     share = f"{named / lost:.0%} with a cause" if lost else "nothing to explain"
     lines.append(f"lost {lost:,} tokens of at most {max_lost:,}; cached counts in {told:,} of {len(usage):,} requests; {share}")
     return Gate(ok=lost <= max_lost, lost_tokens=lost, lines=tuple(lines))
