@@ -80,7 +80,7 @@ def read_file(file: File, errors: Errors = "raise") -> Read:
 def _reader(path: Path) -> Callable[..., Part | None] | None:
     """What reads a log of ours; None for any other file."""
     try:
-        with open_regular(path) as file:
+        with open_regular(path, len(SESSION)) as file:  # so that no more is read of it, for there may be many
             head = file.read(len(SESSION))
     except OSError as error:
         raise SessionIOError(str(path), "read", describe(error)) from error

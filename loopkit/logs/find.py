@@ -114,15 +114,15 @@ def _in_directory(path: Path) -> Iterator[Found]:
 
 def _in_home(home: Path) -> Iterator[Found]:
     named, others = session_directories(home)
-    for directory in sorted([*named, *others]):
-        if directory in named and log_numbers(directory):
+    for directory, is_named in sorted([*((each, True) for each in named), *((each, False) for each in others)]):
+        if is_named and log_numbers(directory):
             yield from _in_session(directory)
         elif found := list(_below(directory)):
             yield from found
-        elif directory in named and (appears(log_path(directory, 0)) or is_locked(directory)):
+        elif is_named and (appears(log_path(directory, 0)) or is_locked(directory)):
             yield from _in_session(directory)
         else:
-            why = "it has no 0.jsonl, so it is no session" if directory in named else "not the name of a session"
+            why = "it has no 0.jsonl, so it is no session" if is_named else "not the name of a session"
             yield Problem(str(directory), None, None, "left_out", f"{why}, and was left out")
     for name in ("replays", "recordings"):
         if (home / name).is_dir():

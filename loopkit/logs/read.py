@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from itertools import compress, count, islice
 from operator import itemgetter
 from pathlib import Path
@@ -42,7 +42,6 @@ HEAD = itemgetter(slice(len('{"kind":"user","time":"')))
 CODES = {HEAD(f'{{"kind":"{kind}","time":"'.encode()): code for kind, code in KINDS.items()}
 TIMED = itemgetter(slice(len('{"kind":"session_start","time":"') + 26))
 "So many bytes of a line hold its time."
-IS_USER, IS_TURN_END = (bytes(code in chosen for code in range(256)) for chosen in (b"u", b"ue"))
 CARRIED = re.compile(b"[uat]*")
 GROUPS = re.compile(b"(?:u?agl?t*+)*+")
 UNFINISHED = (b"u", b"ua", b"a")
@@ -56,12 +55,18 @@ _fact = msgspec.json.Decoder(SessionStart | CacheLoss | EpochEnd)
 _replay = msgspec.json.Decoder(ReplayRecord)
 
 
+@cache
+def _chosen(kinds: bytes) -> bytes:
+    """A table for ``bytes.translate`` that marks these kinds."""
+    return bytes(code in kinds for code in range(256))
+
+
 class _Lines(Generic[T]):
     """Lines of some kinds that wait to be decoded."""
 
     def __init__(self, decoder: msgspec.json.Decoder[T], kinds: bytes) -> None:
         self._decoder = decoder
-        self._chosen = bytes(code in kinds for code in range(256))
+        self._chosen = _chosen(kinds)
         self._decoded = 0
         self.waiting: list[bytes] = []
 
@@ -123,10 +128,10 @@ class _Pass:
         except KeyError:
             at = next(at for at, line in enumerate(lines) if HEAD(line) not in CODES)
             raise _torn(self.path, block.line + at - 1, "it does not begin with a known kind and a time") from None
-        self.asked += map(TIMED, compress(lines, kinds.translate(IS_USER)))
-        if IS_TURN_END[kinds[0]]:
+        self.asked += map(TIMED, compress(lines, kinds.translate(_chosen(b"u"))))
+        if _chosen(b"ue")[kinds[0]]:
             self.before += self.last[-1:]
-        self.before += map(TIMED, compress(lines, kinds[1:].translate(IS_TURN_END)))
+        self.before += map(TIMED, compress(lines, kinds[1:].translate(_chosen(b"ue"))))
         self.last = [*self.last, *map(TIMED, lines[-3:])][-3:]
         self.kinds += kinds
         self._requests.waiting += self._requests.of(lines, kinds)

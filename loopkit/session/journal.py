@@ -98,7 +98,7 @@ def close_line(body: bytes, crc: int) -> tuple[bytes, int]:
     return b'%b,"crc":"%08x"}\n' % (body, crc), crc
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path, buffering: int = BLOCK) -> BinaryIO:
     """Open a file to read it.
 
     Raises
@@ -108,7 +108,7 @@ def open_regular(path: Path) -> BinaryIO:
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return path.open("rb", buffering=BLOCK)
+    return path.open("rb", buffering=buffering)
 
 
 def checked_blocks(
