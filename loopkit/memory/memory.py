@@ -65,7 +65,8 @@ class Memory:
         Parameters
         ----------
         what : Session, Path, str or iterable of Record
-            A session, its directory, a home with all its sessions, or records, which are read one by one.
+            A session, its directory, a home with all its sessions, another tool's log or a directory of such (see
+            `loopkit.logs.adapters`), or records, which are read one by one.
         project : ProjectId
             What the evidence is for.
         run : RunId, optional

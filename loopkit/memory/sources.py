@@ -17,6 +17,8 @@ from typing import BinaryIO, NamedTuple, TypeAlias, assert_never
 from loopkit.encoding import decode, encode
 from loopkit.errors import InvalidConfig, LogError
 from loopkit.ids import SessionId
+from loopkit.logs import adapters
+from loopkit.logs.find import File, find
 from loopkit.provenance import Provenance, Record, Role
 from loopkit.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, UsageRecord, User, encode_record
 from loopkit.session.journal import close_line
@@ -55,7 +57,8 @@ def transcripts(what: Sources) -> Iterator[Transcript]:
     Parameters
     ----------
     what : Session, Path, str or iterable of Record
-        A session or its directory, a home with all its sessions, or records themselves.
+        A session or its directory, a home with all its sessions, another tool's log or a directory of such, or records
+        themselves.
 
     Raises
     ------
@@ -67,18 +70,25 @@ def transcripts(what: Sources) -> Iterator[Transcript]:
     if isinstance(what, Session):
         yield from _epochs(what)
     elif isinstance(what, str | Path):
-        path = Path(what)
-        if (path / "0.jsonl").is_file():
-            yield from _epochs(Session.read(path.parent.parent, SessionId(path.name)))
-        elif (path / "sessions").is_dir():
-            for directory in session_directories(path)[0]:
-                yield from _epochs(Session.read(path, SessionId(directory.name)))
-        else:
-            raise LogError(
-                str(path), "there is nothing here that a memory can be made of", "Give a home or a session's directory"
-            )
+        yield from _in_path(Path(os.path.abspath(what)))
     else:
         yield Transcript(None, iter(what))
+
+
+def _in_path(path: Path) -> Iterator[Transcript]:
+    if (path / "0.jsonl").is_file():
+        yield from _epochs(Session.read(path.parent.parent, SessionId(path.name)))
+    elif (path / "sessions").is_dir():
+        for directory in session_directories(path)[0]:
+            yield from _in_path(directory)
+    else:
+        for found in find(path):
+            if isinstance(found, LogError):
+                raise found
+            # in a directory of other tools' logs there may be anything: what is no transcript is passed over there
+            if isinstance(found, File) and not (found.scanned and adapters.recognise(found.path) is None):
+                texts = (record for record in adapters.records(found.path) if record.text.strip())
+                yield Transcript(str(found.path), texts)
 
 
 def _epochs(session: Session) -> Iterator[Transcript]:

@@ -121,7 +121,7 @@ def test_a_source_that_moved_is_traced_to_its_new_place(tmp_path: Path) -> None:
 
 
 def test_what_holds_no_transcript_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="nothing here"):
+    with pytest.raises(LogError, match="nothing is there"):
         Memory(tmp_path).ingest(tmp_path / "nowhere", project=PERU)
     session = filled_session(tmp_path)
     session.close()
@@ -129,6 +129,52 @@ def test_what_holds_no_transcript_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(TornLog):
         Memory(tmp_path).ingest(tmp_path, project=PERU)
+
+
+def claude_code(session: str, texts: list[str]) -> bytes:
+    """A transcript; a line of each person's message, one of each answer."""
+    lines, parent = [], None
+    for at, text in enumerate(texts):
+        role = "assistant" if at % 2 else "user"
+        content = [{"type": "text", "text": text}] if at % 2 else text
+        message = {"role": role, "content": content, **({"id": f"m{at}", "model": "x"} if at % 2 else {})}
+        line = {
+            "parentUuid": parent,
+            "sessionId": session,
+            "type": role,
+            "uuid": f"u{at}",
+            "timestamp": f"2026-11-30T07:31:{at:02}Z",
+        }
+        lines.append(json.dumps({**line, "message": message}) + "\n")
+        parent = f"u{at}"
+    return "".join(lines).encode()
+
+
+def test_another_tools_log_comes_in_and_its_resumed_copy_adds_what_is_new(tmp_path: Path) -> None:
+    folder = tmp_path / "projects"
+    folder.mkdir()
+    said = ["Is it light?", "Until six.", "And in Cusco?", "Until six as well."]
+    (folder / "one.jsonl").write_bytes(claude_code("one", said[:2]))
+    (folder / "settings.json").write_bytes(b"{}")
+    memory = Memory(tmp_path / "runs")
+    assert memory.ingest(folder / "one.jsonl", project=PERU, budget=1).records == 2
+    (folder / "two.jsonl").write_bytes(claude_code("two", said))
+    found = memory.ingest(folder, project=PERU, budget=1)
+    assert (found.records, found.known) == (2, 4)
+    assert texts(memory) == [
+        "User: Is it light?",
+        "Assistant: Until six.",
+        "User: And in Cusco?",
+        "Assistant: Until six as well.",
+    ]
+    (evidence,) = memory.trace(memory.recall("Cusco")[0].node)
+    assert evidence.source == "two"
+    data = (folder / "two.jsonl").read_bytes()
+    assert evidence.path == str(folder / "two.jsonl")
+    assert evidence.line is not None
+    assert data[evidence.offset :].startswith(evidence.line.encode())
+    assert json.loads(evidence.line)["message"]["content"] == said[2]
+    assert memory.verify().ok
 
 
 GOOD = encode(Record(Role.User, "It is light.\u2028\u0085", TIME, Provenance("pipe", 7)))
