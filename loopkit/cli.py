@@ -124,7 +124,45 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--repeats", type=_count, default=1, metavar="N", help="rounds (default: 1)")
     replay.add_argument("--out", type=Path, default=Path("replay"), metavar="DIR", help="where files go (default: replay)")
     replay.set_defaults(run=_replay)
+
+    _memory_parser(commands.add_parser("memory", help="what sessions learned, traced to its evidence"))
     return parser
+
+
+def _memory_parser(parser: argparse.ArgumentParser) -> None:
+    home = argparse.ArgumentParser(add_help=False)
+    home.add_argument("--home", type=Path, default=Path("runs"), metavar="DIR", help="where memory/ lies (default: runs)")
+    project = argparse.ArgumentParser(add_help=False)
+    project.add_argument("--project", required=True, metavar="ID", help="whose memory")
+    budget = argparse.ArgumentParser(add_help=False)
+    budget.add_argument(
+        "--budget", type=_count, default=1024, metavar="N", help="tokens of a chunk, or of the block (default: 1024)"
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+
+    ingest = commands.add_parser("ingest", parents=[home, project, budget], help="take transcripts in, each record once")
+    ingest.add_argument("source", nargs="*", help="a home, a session, another tool's log; - for JSON lines of records")
+    ingest.add_argument("--listen", type=Path, metavar="PATH.sock", help="take JSON lines from a Unix socket, until Ctrl-C")
+
+    build = commands.add_parser("build", parents=[home, project], help="fold the evidence for a query, paying no step twice")
+    build.add_argument("--query", required=True, metavar="ID", help="the question's name")
+    build.add_argument("--question", required=True, metavar="TEXT", help="what the memory is to help with")
+    build.add_argument("--synthesise", action="store_true", help="fold the project's queries into its synthesis, too")
+    build.add_argument("--model", default="smollm2", help="smollm2, tiny, or the path of a GGUF file (default: smollm2)")
+    build.add_argument("--url", help="a running server instead of the embedded one; its key is in LOOPKIT_API_KEY")
+
+    rebuild = commands.add_parser("rebuild", parents=[home], help="make memory.db anew from nodes.jsonl, and verify both")
+    rebuild.add_argument("--salvage", action="store_true", help="go on with the lines before a fault; the torn file is kept")
+
+    recall = commands.add_parser("recall", parents=[home], help="search, the best first")
+    recall.add_argument("words", nargs="+")
+    recall.add_argument("-k", type=_count, default=5, metavar="N", help="how many (default: 5)")
+
+    trace = commands.add_parser("trace", parents=[home], help="the records that a node was made from, with file and byte offset")
+    trace.add_argument("node", help="its hash")
+
+    commands.add_parser("render", parents=[home, project, budget], help="write the memory block to core.md, and print it")
+    parser.set_defaults(run=_memory)
 
 
 def _count(text: str) -> int:
@@ -254,6 +292,16 @@ def _replay(asked: argparse.Namespace) -> int:
     print(replay.told(replay.summary(frame)))
     print(f"The frame and the replays' logs: {asked.out}/")
     return 0
+
+
+def _memory(asked: argparse.Namespace) -> int:
+    from loopkit.memory import command
+
+    status = 0
+    for said in command.run(asked, _api_key(None)):
+        print(said.text, file=sys.stderr if said.wrong else sys.stdout, flush=True)
+        status |= said.wrong
+    return status
 
 
 def _salvage(asked: argparse.Namespace) -> int:

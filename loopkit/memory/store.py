@@ -126,9 +126,12 @@ class Store:
         ------
         TornLog
             When the lines are torn and are not to be salvaged; the database is as it was.
+        LogError
+            When there are no lines.
         """
         need_writing(self.dir)
-        self._make_directory()
+        if not self.lines.exists():
+            raise LogError(str(self.lines), "there is no memory here", "Memory.ingest makes one")
         with _locked(self.dir):
             if salvage:
                 self._salvage()

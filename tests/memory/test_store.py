@@ -109,6 +109,8 @@ def test_a_home_without_a_memory_is_not_touched_by_reading(tmp_path: Path) -> No
     assert len(memory.nodes()) == len(memory.edges()) == 0
     assert memory.verify().ok
     assert memory.render(PERU) == memory.block() == ""
+    with pytest.raises(LogError, match="no memory here"):
+        memory.rebuild()
     assert list(tmp_path.iterdir()) == []
 
 
