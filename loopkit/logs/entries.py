@@ -8,6 +8,7 @@ from the one that its conversation had last. Knows nothing of files, formats or 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -84,8 +85,8 @@ class Call(Link, frozen=True, kw_only=True, gc=False):
     "For how long the provider keeps what this request wrote to the cache; None where it wrote nothing, or that is not said."
     request_bytes: int | None = None
     request_sha256: str | None = None
-    span: tuple[int, int] | None = None
-    "Offset and length of the line that holds its body; the adapter's ``body`` takes it out."
+    body: Callable[[], bytes] | None = None
+    "Reads the very body that was sent, where the log holds it; a ``functools.partial``."
 
 
 class Compaction(Link, frozen=True, kw_only=True, gc=False):

@@ -175,6 +175,7 @@ def _seen(session: Session, row: Row, previous: Row | None = None) -> Seen:
         epoch=row.epoch,
         time=rfc3339(call.time) if sound else None,
         elapsed_ms=None if sent is None or answered is None or not sound else (answered - sent) / 1000,
+        body=None if call.body is None else call.body(),
         engine=call.engine,
         model=call.model,
         verdict=call.verdict,

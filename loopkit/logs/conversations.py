@@ -1,0 +1,125 @@
+"""Which conversation a request goes on with: found by what stands in it, for no header says so.
+
+An agent sends its whole history each time, so a request goes on from the one whose messages it begins with. Where a client has
+rewritten its history, none does; then the conversation counts whose messages it holds still, apart from what it begins with. In
+doubt a request begins a conversation: of its cache nothing is expected then, and no loss is made up. Linear in what comes in.
+Knows nothing of files, answers or tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from loopkit.cache.prompts import read
+from loopkit.encoding import decode
+
+__all__ = ["Conversations", "Placed"]
+
+SYSTEM = ("system", "developer")
+ANSWERS = ("assistant", "tool", "function")
+ITEMS = ("reasoning", "function_call", "function_call_output")
+"Kinds of OpenAI's responses that only an answer can have brought in."
+FEW = 8
+"Of so many conversations it is known that they hold a message; more would say nothing."
+
+
+class Placed(NamedTuple):
+    """Where a request belongs."""
+
+    conversation: int
+    "0, 1, 2, … in the order in which they began."
+    follows: int | None
+    "The request that it goes on from, by its place in the sequence; None where it begins a conversation."
+    new: list[bytes]
+    "Its messages that were not in the conversation before, in order."
+
+
+class Conversations:
+    """Takes the bodies of completed requests in the order in which their answers ended.
+
+    Examples
+    --------
+    >>> def body(*texts):
+    ...     turns = ", ".join(f'{{"role":"{"au"[i % 2]}", "content":"{text}"}}' for i, text in enumerate(texts, 1))
+    ...     return f'{{"messages":[{turns}]}}'.replace('"u"', '"user"').replace('"a"', '"assistant"').encode()
+    >>> found = Conversations()
+    >>> for texts in (["Hi"], ["Ho"], ["Hi", "Yes?", "Go"], ["Ho", "No.", "On"], ["HI", "Yes?", "Go", "Gone.", "Well"]):
+    ...     place = found.place(body(*texts))
+    ...     print(place.conversation, place.follows, len(place.new))
+    0 None 1
+    1 None 1
+    0 0 2
+    1 1 2
+    0 2 3
+    """
+
+    def __init__(self) -> None:
+        self._bodies: dict[bytes, list[int]] = {}
+        "Requests by all their messages."
+        self._of: list[int] = []
+        "The conversation of each request."
+        self._newest: list[int] = []
+        "Of each conversation its newest request."
+        self._sizes: list[int] = []
+        "Messages of each request."
+        self._heads: list[bytes] = []
+        self._said: dict[bytes, tuple[int, ...]] = {}
+        "The conversations that a message was in, the last few of them."
+
+    def place(self, body: bytes) -> Placed:
+        """Place the next request."""
+        found = read(body)
+        spans, members = ([], []) if found is None else (found.messages, found.members)
+        messages = [body[span.start : span.stop] for span in spans]
+        digests = [hashlib.sha256(message).digest() for message in messages]
+        keys = list(accumulate(digests, lambda before, digest: hashlib.sha256(before + digest).digest()))
+        head = hashlib.sha256(b",".join(body[span.start : span.stop] for span in members)).digest()
+        placed = self._find(messages, digests, keys, head)
+        request = len(self._of)
+        self._of.append(placed.conversation)
+        if placed.conversation == len(self._newest):
+            self._newest.append(request)
+        self._newest[placed.conversation] = request
+        self._sizes.append(len(messages))
+        self._heads.append(head)
+        if keys:
+            self._bodies.setdefault(keys[-1], []).append(request)
+        for digest in digests:
+            known = self._said.get(digest, ())
+            if placed.conversation not in known:
+                self._said[digest] = (*known[1 - FEW :], placed.conversation)
+        return placed
+
+    def _find(self, messages: list[bytes], digests: list[bytes], keys: list[bytes], head: bytes) -> Placed:
+        answered = any(_role(message) in (*ANSWERS, *ITEMS) for message in messages)
+        begun, before = 0, None
+        for size in range(len(keys), 0, -1):
+            requests = self._bodies.get(keys[size - 1], ())
+            newest = [each for each in requests if self._newest[self._of[each]] == each]
+            if newest and (size < len(keys) or answered):
+                request = next((each for each in newest if self._heads[each] == head), newest[0])
+                return Placed(self._of[request], request, messages[size:])
+            if requests and size < len(keys) and before is None:
+                begun, before = size, requests[-1]
+        if answered:  # else nothing says that it goes on from anything
+            first = begun or int(_role(messages[0]) in SYSTEM)
+            kept = Counter(each for digest in set(digests[first:]) for each in self._said.get(digest, ()))
+            likely = [(count, self._heads[self._newest[each]] == head, self._newest[each]) for each, count in kept.items()]
+            count, _, request = max(likely, default=(0, False, 0))
+            if count and 2 * count >= min(len(messages), self._sizes[request]) - first:
+                which = self._of[request]
+                new = [text for text, digest in zip(messages, digests, strict=True) if which not in self._said.get(digest, ())]
+                return Placed(which, request, new)
+        return Placed(len(self._newest), before, messages[begun:])
+
+
+def _role(message: bytes) -> str:
+    """Who a message is of, or what kind of item it is."""
+    try:
+        value: Any = decode(message)
+    except ValueError:
+        return ""
+    return str(value.get("role") or value.get("type") or "") if isinstance(value, dict) else ""
