@@ -85,6 +85,8 @@ class Call(Link, frozen=True, kw_only=True, gc=False):
     "For how long the provider keeps what this request wrote to the cache; None where it wrote nothing, or that is not said."
     request_bytes: int | None = None
     request_sha256: str | None = None
+    others: tuple[tuple[str, int], ...] = ()
+    "Session and number of the last few requests that the same server is known to have answered since the one it goes on from."
     body: Callable[[], bytes] | None = None
     "Reads the very body that was sent, where the log holds it; a ``functools.partial``."
 

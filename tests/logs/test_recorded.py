@@ -92,6 +92,20 @@ def test_a_clock_in_the_system_prompt_is_named(tiny: Server, tmp_path: Path) -> 
     assert [decode(each)["culprit"] for each in logs.cache_loss["evidence"]] == ["time"] * 2
 
 
+@pytest.mark.server
+def test_a_slot_that_another_conversation_took_is_named_with_it(tmp_path: Path) -> None:
+    with serve("tiny", slots=1, cache_ram_mib=0) as server, record.proxy(server.url, tmp_path) as proxy:
+        with client(server, proxy) as http:
+            a, b = Talk(http, "a"), Talk(http, "b")
+            for talk in (a, b, a):
+                talk.ask()
+    logs = lk.load(tmp_path)
+    first, other = logs.sessions["session"]
+    (loss,) = logs.cache_loss.to_dict("records")
+    assert (loss["session"], loss["request"], loss["cause"], loss["certainty"]) == (first, 2, "slot_taken", "suspected")
+    assert (loss["mendable_by"], loss["where"]) == ("server", f"session {other}, request 1")
+
+
 def recording(home: Path, *bodies: Any) -> Path:
     transport = record.transport(home, httpx.MockTransport(lambda _: httpx.Response(200, content=SAID)))
     with httpx.Client(transport=transport) as http:

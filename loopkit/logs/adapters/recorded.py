@@ -7,6 +7,7 @@ conversation it goes on with is found by that, and where a cache was lost, the b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,8 @@ __all__ = ["NAME", "entries", "recognises"]
 
 NAME = "recorded"
 
+FEW = 8
+"So many requests before one are named as those that may have taken its slot."
 HEAD = b'{"kind":"recorded",'
 ROLES = {
     "user": Role.User,
@@ -48,7 +51,9 @@ def recognises(head: bytes) -> bool:
 def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
     """What a recording says; requests without a whole answer are counted and left out."""
     conversations = Conversations()
-    number = 0
+    answered: list[tuple[str, int, str]] = []
+    "Session and number of each request, and when it was sent."
+    counts: Counter[str] = Counter()
     for line, record in _records(source):
         if not record.answered:
             source.left_out("requests without a whole answer")
@@ -56,7 +61,11 @@ def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
         body = record.body.encode("utf-8")
         placed = conversations.place(body)
         session = f"{source.path.stem}.{placed.conversation + 1}"
+        number = len(answered)
         before = None if placed.follows is None else str(placed.follows)
+        since = answered[-FEW:] if placed.follows is None else answered[max(placed.follows + 1, number - FEW) :]
+        counts[session] += 1
+        answered.append((session, counts[session], record.sent))
         for index, message in enumerate(placed.new):
             link = {"session": session, "id": f"{number}.{index}", "parent": before, "time": record.sent}
             yield _said(message, link, line.offset if texts else None)
@@ -75,9 +84,9 @@ def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
             sent=record.sent,
             request_bytes=len(body),
             request_sha256=sha256(body),
+            others=tuple((name, request) for name, request, sent in since if name != session and sent < record.sent),
             body=partial(_body, source.path, line.offset, len(line.data)),
         )
-        number += 1
 
 
 def _records(source: Source) -> Iterator[tuple[Line, RecordedRequest]]:
