@@ -108,7 +108,8 @@ def reuse_matrix(requests: Iterable[Request | Prompt | bytes], ax: Axes | None =
         ax.set(title="no requests", xticks=[], yticks=[])
         return ax
     colours = colormaps["Blues"].with_extremes(bad=BAD)
-    image = ax.imshow(matrix.shares, cmap=colours, vmin=0, vmax=1, extent=(0.5, count + 0.5, count + 0.5, 0.5))
+    edges = (0.5, count + 0.5, count + 0.5, 0.5)
+    image = ax.imshow(matrix.shares, cmap=colours, vmin=0, vmax=1, extent=edges, aspect="auto")
     bar = ax.figure.colorbar(
         image, ax=ax, label=f"share of the row's {matrix.unit} that the column's begin with", format="{x:.0%}"
     )

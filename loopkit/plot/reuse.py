@@ -7,7 +7,7 @@ files; what is not known is drawn as such, never as 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,12 +25,14 @@ __all__ = ["prefix_reuse"]
 BARS = 200
 "Up to so many requests are drawn as bars."
 COLUMNS = ("session", "epoch", "request", "prompt_tokens", "cached_tokens", "read_tokens", "lost_tokens")
+USUAL = 42
+"Points over the axes that the usual figure has room for."
 MANY = 20
 "Of more sessions the requests are not numbered."
 ROWS = 3
 "Rows of causes above the bars."
-ROW = 0.085
-"Height of a row of text, as a share of the highest bar."
+ROW = 15
+"Height of a row of text, in points."
 
 _ORDER = {style["label"]: index for index, style in enumerate(STYLES.values())}
 _STEPS = [digit * 10**power for power in range(12) for digit in (1, 2, 5)]
@@ -74,19 +76,30 @@ def prefix_reuse(
     usage, sessions = frame_of(logs, COLUMNS), None
     if isinstance(logs, Logs):
         cache_loss, sessions = logs.cache_loss, logs.sessions
+    own = ax is None
     ax = new_axes() if ax is None else ax
     names = {session: shown(name) for session, name in {**labels_of(usage, sessions), **(labels or {})}.items()}
     groups = list(groups_of(usage, names))
     top = float(np.nanmax(usage["prompt_tokens"].to_numpy(float, na_value=np.nan), initial=1))
     as_bars = len(usage) <= BARS
+    headings = _headings(ax, groups)
+    above = max((heading.height for heading in headings), default=0)
+    height = ax.bbox.height * 72 / ax.figure.dpi
+    if own:
+        figure: Any = ax.figure  # the whole one, for it was made here
+        figure.set_figheight(figure.get_figheight() + max(0, above - USUAL) / 72)
+    else:
+        height -= above
+    row = top * float(np.clip(ROW / max(height - 5 * ROW, 1), 0.085, 0.3))
     _draw_stacks(ax, groups, as_bars=as_bars)
-    rows = _draw_losses(ax, groups, cache_loss, top, each=as_bars)
-    rows += _draw_borders(ax, groups, top * (1.06 + ROW * rows))
-    rows += _draw_legend(ax)
-    ax.set(xlim=(-1, _right(groups)), ylim=(0, top * (1.06 + ROW * rows)), xlabel="request", ylabel="prompt tokens")
+    y = top * 1.06
+    y += row * _draw_losses(ax, groups, cache_loss, y, row, each=as_bars)
+    y += row * _draw_borders(ax, groups, y, row)
+    y += row * _draw_legend(ax)
+    ax.set(xlim=(-1, _right(groups)), ylim=(0, y), xlabel="request", ylabel="prompt tokens")
     ax.yaxis.set_major_formatter("{x:,.0f}")
     _draw_ticks(ax, groups)
-    _draw_titles(ax, groups, sessions)
+    _draw_titles(ax, groups, headings, sessions)
     return ax
 
 
@@ -116,7 +129,9 @@ def _draw_stacks(ax: Axes, groups: list[Group], *, as_bars: bool) -> None:
         ax.plot(at, np.zeros(len(at)), label="prompt not reported", **look)
 
 
-def _draw_losses(ax: Axes, groups: list[Group], cache_loss: pd.DataFrame | None, top: float, *, each: bool) -> int:
+def _draw_losses(
+    ax: Axes, groups: list[Group], cache_loss: pd.DataFrame | None, bottom: float, row_height: float, *, each: bool
+) -> int:
     """Mark each loss, or the middle of each run of them, and name the causes of the largest runs.
 
     Returns
@@ -130,7 +145,7 @@ def _draw_losses(ax: Axes, groups: list[Group], cache_loss: pd.DataFrame | None,
     some = [slice(None) if each else slice(len(run.x) // 2, len(run.x) // 2 + 1) for run in runs]
     x = np.concatenate([run.x[which] for run, which in zip(runs, some, strict=True)])
     y = np.concatenate([run.height[which] for run, which in zip(runs, some, strict=True)])
-    [marks] = ax.plot(x, y + top * 0.02, "v", color=DARK, markersize=4, zorder=3, label="loss, and its cause")
+    [marks] = ax.plot(x, y + bottom * 0.02, "v", color=DARK, markersize=4, zorder=3, label="loss, and its cause")
     width = characters(ax) / (_right(groups) + 1)
     free = [-np.inf] * ROWS
     largest = sorted(runs, key=lambda run: -run.lost)[: 4 * ROWS]
@@ -143,11 +158,11 @@ def _draw_losses(ax: Axes, groups: list[Group], cache_loss: pd.DataFrame | None,
         row = next((row for row in range(ROWS) if free[row] < min(middle - half, run.x[0])), None)
         if row is not None:
             named += 1
-            level = top * (1.06 + ROW * row)
+            level = bottom + row_height * row
             free[row] = max(middle + half, run.x[-1])
             ax.plot([run.x[0] - 0.4, run.x[-1] + 0.4], [level, level], color=DARK, linewidth=1, label="_nolegend_")
             look: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": "small", "color": DARK, **PLAIN}
-            ax.text(middle, level + top * 0.012, run.text, **look)
+            ax.text(middle, level + bottom * 0.012, run.text, **look)
     if named < len(runs):
         marks.set_label(_causes(runs))
     return sum(end > -np.inf for end in free)
@@ -162,7 +177,7 @@ def _causes(runs: list[Run]) -> str:
     return f"loss: {', '.join(said[:3])}" + (f" and {len(said) - 3:,} other causes" if len(said) > 3 else "")
 
 
-def _draw_borders(ax: Axes, groups: list[Group], y: float) -> int:
+def _draw_borders(ax: Axes, groups: list[Group], y: float, row_height: float) -> int:
     """A line where an epoch begins; its number, where there is room. Returns the rows that the numbers take."""
     borders = [
         (group.x[at] - 0.5, f"epoch {group.usage['epoch'].iloc[at]}")
@@ -171,7 +186,7 @@ def _draw_borders(ax: Axes, groups: list[Group], y: float) -> int:
     ]
     if borders:
         look: dict[str, Any] = {"color": GREY, "linewidth": 1, "linestyle": "--", "label": "_nolegend_"}
-        ax.vlines([x for x, _ in borders], 0, y + ROW * y / 1.5, **look)
+        ax.vlines([x for x, _ in borders], 0, y + row_height / 1.5, **look)
     for x, text in borders if len(borders) <= 12 else []:
         ax.text(x, y, f" {text}", va="bottom", fontsize="small", color=GREY)
     return int(0 < len(borders) <= 12)
@@ -203,40 +218,52 @@ def _draw_ticks(ax: Axes, groups: list[Group]) -> None:
     ax.set_xticks([x for x, _ in ticks], [f"{at:,}" for _, at in ticks])
 
 
-def _draw_titles(ax: Axes, groups: list[Group], sessions: pd.DataFrame | None) -> None:
-    """The finding above the axes; over each of several groups its name and its own."""
-    if len(groups) < 2:
-        ax.set_title("; ".join(map(" ".join, finding(pd.concat([group.usage for group in groups])))) if groups else "no requests")
-        return
+class _Heading(NamedTuple):
+    """What stands over a group: as much as there is room for."""
+
+    text: str
+    turned: bool
+
+    @property
+    def height(self) -> float:
+        """In points."""
+        return 5.6 * len(self.text) if self.turned else 14 * (self.text.count("\n") + 1)
+
+
+def _headings(ax: Axes, groups: list[Group]) -> list[_Heading]:
+    """Of each of several groups its name and its own finding; one alone needs none."""
     room = characters(ax) / (_right(groups) + 1)
-    height = 0.0
-    for group in groups:
-        text, turned = _heading(group, len(group.usage) * room)
-        height = max(height, 4.7 * len(text) if turned else 14 * (text.count("\n") + 1))
-        look: dict[str, Any] = {"rotation": 90, "fontsize": "small"} if turned else {"fontsize": "medium"}
-        place = ax.get_xaxis_transform()
-        ax.text((group.x[0] + group.x[-1]) / 2, 1.01, text, transform=place, ha="center", va="bottom", **look, **PLAIN)
-    ax.set_title(_comparison(groups, sessions), pad=8 + height, **PLAIN)
+    return [_heading(group, len(group.usage) * room) for group in groups] if len(groups) > 1 else []
 
 
-def _heading(group: Group, width: float) -> tuple[str, bool]:
-    """What stands over a group, so many characters wide, and whether it is turned: as much as there is room for."""
+def _heading(group: Group, width: float) -> _Heading:
+    """For so many characters."""
     found = dict(finding(group.usage))
     fits = int(width) + 2
     lines = [group.label, f"read {found['read'].removesuffix(' prompt tokens')}", f"lost {found['lost']}"]
     lines = [lines[0], ", ".join(lines[1:])] if len(", ".join(lines[1:])) <= fits else lines
     if all(len(line) <= fits for line in lines):
-        return "\n".join(lines), False
+        return _Heading("\n".join(lines), turned=False)
     if len(group.label) <= fits or fits >= 12:
-        return shown(group.label, fits), False
-    return (shown(group.label, 16), True) if width >= 1.8 else ("", False)
+        return _Heading(shown(group.label, fits), turned=False)
+    return _Heading(shown(group.label, 20), turned=True) if width >= 1.8 else _Heading("", turned=False)
+
+
+def _draw_titles(ax: Axes, groups: list[Group], headings: list[_Heading], sessions: pd.DataFrame | None) -> None:
+    """The finding of all above the axes, the headings over their groups."""
+    for group, heading in zip(groups, headings):
+        look: dict[str, Any] = {"rotation": 90, "fontsize": "small"} if heading.turned else {"fontsize": "medium"}
+        look |= {"ha": "center", "va": "bottom", "transform": ax.get_xaxis_transform(), **PLAIN}
+        ax.text((group.x[0] + group.x[-1]) / 2, 1.01, heading.text, **look)
+    pad = 8 + max((heading.height for heading in headings), default=0)
+    ax.set_title(_comparison(groups, sessions) if groups else "no requests", pad=pad if headings else None, **PLAIN)
 
 
 def _comparison(groups: list[Group], sessions: pd.DataFrame | None) -> str:
     """What the groups say together: how many times as many tokens one read, where they did the same work."""
     read = {group.label: group.usage["read_tokens"].sum(min_count=1) for group in groups}
     known = {label: float(tokens) for label, tokens in read.items() if not pd.isna(tokens)}
-    if sessions is not None and len(known) == len(groups) and min(known.values()) > 0 and same_work(groups, sessions):
+    if sessions is not None and 1 < len(known) == len(groups) and min(known.values()) > 0 and same_work(groups, sessions):
         least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
         times = known[most] / known[least]
         return f"{most} read {times:,.{1 if times < 100 else 0}f} times as many prompt tokens as {least}"

@@ -75,7 +75,7 @@ def bars_of(frame: pd.DataFrame) -> Iterator[Bar]:
     for variant, of in sums.groupby(level="variant", sort=False):
         name = shown(variant, 28) + (" (not cold)" if of["warm"].any() else "")
         middle = {part: float(of[part].median()) for part in PARTS}
-        causes = _causes(lost_of[lost_of["variant"] == variant])
+        causes = _causes(lost_of[lost_of["variant"] == variant], len(of))
         sizes = {part: 0.0 if np.isnan(size) else size for part, size in middle.items()}
         yield Bar(name, sizes, _spread(of["read"]), _spread(of["ttft"]), len(of), causes)
 
@@ -84,14 +84,15 @@ def _spread(of: pd.Series[float]) -> tuple[float, float, float]:
     return float(of.median()), float(of.min()), float(of.max())
 
 
-def _causes(losses: pd.DataFrame) -> list[str]:
-    """Causes of a variant's losses and how sure they are, the one of the most tokens first."""
+def _causes(losses: pd.DataFrame, runs: int) -> list[str]:
+    """Causes of a variant's losses, how many a run, and how sure they are; the one of the most tokens first."""
     losses = losses[losses["lost_tokens"] > 0]
     found: dict[tuple[str, str], list[float]] = {}
     for cause, sure, lost in losses[["cause", "certainty", "lost_tokens"]].astype("object").itertuples(index=False):
         found.setdefault(("loss" if pd.isna(cause) else cause, "" if pd.isna(sure) else f" ({sure})"), []).append(lost)
     by_tokens = sorted(found.items(), key=lambda item: -sum(item[1]))
-    return [f"{shown(cause)} × {len(lost):,}{shown(sure)}" for (cause, sure), lost in by_tokens]
+    each = " a run" if runs > 1 else ""
+    return [f"{shown(cause)} × {round(len(lost) / runs, 1):,g}{each}{shown(sure)}" for (cause, sure), lost in by_tokens]
 
 
 def compare(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -172,12 +173,13 @@ def _draw_repeats(ax: Axes, bars: list[Bar]) -> None:
 
 
 def _finding(bars: list[Bar]) -> str:
-    """How many times as many tokens the dearest variant read as the cheapest."""
+    """How many times as many tokens the dearest variant read as the unchanged, or else the cheapest."""
     known = [bar for bar in bars if bar.read[0] > 0]
     if len(known) < 2:
         return bars[0].name if bars else "no requests"
     least, most = min(known, key=lambda bar: bar.read[0]), max(known, key=lambda bar: bar.read[0])
-    times = most.read[0] / least.read[0]
+    reference = next((bar for bar in known if bar.name.startswith(UNCHANGED) and bar is not most), least)
+    times = most.read[0] / reference.read[0]
     if times == 1:
         return "all read as many prompt tokens"
-    return f"{most.name} read {times:,.{1 if times < 10 else 0}f} times as many prompt tokens as {least.name}"
+    return f"{most.name} read {times:,.{1 if times < 10 else 0}f} times as many prompt tokens as {reference.name}"

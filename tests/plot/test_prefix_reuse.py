@@ -223,9 +223,9 @@ def test_many_losses_are_counted_by_cause_in_the_legend(tmp_path: Path) -> None:
 
 def test_many_sessions_are_named_upright_and_cut(tmp_path: Path) -> None:
     for number in range(30):
-        write_session(tmp_path, f"session-{number:02}-of-many", [start(f"session-{number:02}-of-many"), *kept(3)])
+        write_session(tmp_path, f"session-{number:02}-of-very-many", [start(f"session-{number:02}-of-very-many"), *kept(3)])
     ax = prefix_reuse(load(tmp_path))
-    assert texts(ax)[:2] == ["session-00-of-m…", "session-01-of-m…"]
+    assert texts(ax)[:2] == ["session-00-of-very-…", "session-01-of-very-…"]
     assert {text.get_rotation() for text in ax.texts} == {90}
     assert ax.get_xlabel() == "requests of 30 sessions, side by side"
     assert drawn(ax)
