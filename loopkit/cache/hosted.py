@@ -62,6 +62,8 @@ def at_provider(previous: Seen, now: Seen, between: Sequence[Seen], reusable: in
         return Diagnosis("concurrent_first_write", "suspected", "client", "time", evidence)
     if kept is not None and idle is not None and idle > kept:
         return Diagnosis("expired", "suspected", "provider", "idle gap", evidence)
+    if previous.body is None or now.body is None:
+        return _by_counts(previous, now, evidence)
     if now.engine == "anthropic" and previous.body is not None and now.body is not None:
         blocks = _blocks(now.body) - _blocks(previous.body)
         if blocks > LOOKBACK:
@@ -69,6 +71,19 @@ def at_provider(previous: Seen, now: Seen, between: Sequence[Seen], reusable: in
     if not now.usage.cached_tokens:
         return Diagnosis("routed_elsewhere", "suspected", "provider", None, evidence)
     return Diagnosis("evicted", "suspected", "provider", None, evidence)
+
+
+def _by_counts(previous: Seen, now: Seen, evidence: dict[str, Any]) -> Diagnosis:
+    """Judge without the bodies: a shorter prompt is another history, and all else may be the client's doing or the provider's."""
+    was, prompt = previous.usage.prompt_tokens, now.usage.prompt_tokens
+    if was is not None and prompt is not None and prompt < was:
+        return Diagnosis("history_changed", "suspected", "client", "prompt_tokens", {**evidence, "was": was, "now": prompt})
+    ruled_out = {
+        "expired": None not in (evidence["idle_seconds"], evidence["kept_seconds"]),
+        "model_changed": None not in (previous.model, now.model),
+    }
+    evidence = {**evidence, "ruled_out": [cause for cause, known in ruled_out.items() if known], "not_known": ["the bodies"]}
+    return Diagnosis("unexplained", "unexplained", None, None, evidence)
 
 
 def _idle(previous: Seen, now: Seen) -> float | None:

@@ -44,7 +44,9 @@ def counted_once(parts: Sequence[Part]) -> tuple[list[Part], list[Problem]]:
             continue
         copied = np.array([_is_copy(row, seen, main) for row in _identities(part)], bool)
         if copied.any():
-            problems.append(Problem(part.path, None, None, "left_out", "requests that another log holds too", int(copied.sum())))
+            problems.append(
+                Problem(part.path, None, None, "left_out", "requests that stand in another conversation too", int(copied.sum()))
+            )
         if not copied.any():
             kept[at] = part
         elif not copied.all():

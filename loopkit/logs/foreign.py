@@ -21,6 +21,7 @@ from loopkit.cache.causes import judge
 from loopkit.cache.expect import Expectation, estimated_block, expect, rule_of
 from loopkit.cache.seen import Seen
 from loopkit.encoding import encode
+from loopkit.errors import LogError
 from loopkit.logs.columns import Columns, Message, Part, message, message_columns
 from loopkit.logs.entries import Call, Entry, Said, When, moment, rfc3339
 from loopkit.logs.source import Source
@@ -92,7 +93,11 @@ def _part(adapter: Adapter, source: Source, again: _Again, session: Session, epo
 
 def _in_order(epoch: Epoch) -> list[Row]:
     """The requests of each turn together: a branch may go back to an earlier one."""
-    return sorted(epoch.rows, key=lambda row: -1 if row.turn is None else row.turn.number)
+    turns = np.array([0 if row.turn is None else row.turn.number for row in epoch.rows], np.int64)
+    if (np.diff(turns) >= 0).all():
+        return epoch.rows
+    turns[turns == 0] = np.maximum.accumulate(turns)[turns == 0]  # what is of no turn stays where it is
+    return [epoch.rows[at] for at in np.argsort(turns, kind="stable")]
 
 
 def _usage(epoch: Epoch, rows: list[Row]) -> tuple[dict[str, NDArray[Any]], list[Expectation]]:
@@ -196,21 +201,24 @@ class _Again:
     def __reduce__(self) -> tuple[Any, ...]:
         return _Again, (self._entries, self._path)
 
-    def _epoch(self, session: str, epoch: int, *, texts: bool) -> tuple[Session, Epoch]:
+    def _epoch(self, session: str, epoch: int, *, texts: bool) -> tuple[Session, Epoch] | None:
         if (session, epoch, texts) not in self._ready:
             source = Source(self._path, errors="report")  # its faults were told when it was read first
             found = Threads(self._entries(source, texts=texts), source).sessions.values()
             self._ready = {(one.id, each.number, texts): (one, each) for one in found for each in one.epochs}
-        return self._ready.pop((session, epoch, texts))
+        return self._ready.pop((session, epoch, texts), None)
 
     def messages(self, session: str, epoch: int, *, content: bool) -> Columns:
-        said = merged(self._epoch(session, epoch, texts=True)[1])
+        found = self._epoch(session, epoch, texts=True)
+        said = () if found is None else merged(found[1])
         return message_columns(_message(index, *each, content=content) for index, each in enumerate(said))
 
     def requests(self, session: str, epoch: int) -> Iterator[Seen]:
-        whose, found = self._epoch(session, epoch, texts=False)
-        for index, row in enumerate(_in_order(found)):
-            yield dataclasses.replace(_seen(whose, row, row.previous), request=index + 1)
+        found = self._epoch(session, epoch, texts=False)
+        if found is None:
+            raise LogError(str(self._path), "it has changed since it was loaded", "Load it again")
+        for index, row in enumerate(_in_order(found[1])):
+            yield dataclasses.replace(_seen(found[0], row, row.previous), request=index + 1)
 
 
 def _message(index: int, turn: Turn | None, record: Record, tool: str | None, *, content: bool) -> Message:

@@ -84,8 +84,9 @@ class Source:
         """Every line, decoded, where nobody asks for its place: many at once cost less."""
         for offset, block in self._blocks():
             if b"\0" not in block and _is_utf8(block):
+                lines = block.removesuffix(b"\n").split(b"\n")  # one by one: decode_lines takes a value on two lines
                 try:
-                    found = decoder.decode_lines(block)
+                    found = list(map(decoder.decode, lines))
                 except (ValueError, RecursionError):
                     pass
                 else:

@@ -65,6 +65,12 @@ def test_a_line_is_split_at_its_line_feed_only(path: Path) -> None:
     assert len(list(source.lines())) == 1
 
 
+def test_a_value_on_two_lines_is_none(path: Path) -> None:
+    values, problems = read(path, b'{"a":1}\n{"a":\n7}\n{"a":2}{"a":3}\n{"a":4}\n')
+    assert values == [{"a": 1}, {"a": 4}]
+    assert [line for line, _, _ in problems] == [2, 3, 4]
+
+
 def test_the_line_number_is_right_far_into_a_file(path: Path) -> None:
     good = b'{"a":1}\n'
     before = 3 * module.BLOCK // len(good)

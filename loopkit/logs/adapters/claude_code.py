@@ -86,11 +86,13 @@ class _Block(Struct, gc=False):
 
 
 class _Text(_Block, gc=False):
-    text: str | None = None
-    tool_use_id: str | None = None
-    id: str | None = None
-    name: str | None = None
-    input: Raw | None = None
+    """All may hold anything: what is not as expected is no text."""
+
+    text: Any = None
+    tool_use_id: Any = None
+    id: Any = None
+    name: Any = None
+    input: Raw = Raw()
     content: Any = None
 
 
@@ -245,14 +247,14 @@ class _Reading:
             tool = key = None
             if kind == "assistant":
                 role, key = Role.Assistant, _key(one, message)
-                text = f"{block.name}({bytes(block.input or b'').decode()})" if block.type == "tool_use" else block.text
-                if block.type == "tool_use" and block.id is not None and block.name is not None:
+                text = f"{block.name}({bytes(block.input).decode()})" if block.type == "tool_use" else block.text
+                if isinstance(block.id, str) and isinstance(block.name, str):
                     self._tools[block.id] = block.name
             elif block.type == "tool_result":
-                role, text, tool = Role.ToolResult, _text_of(block.content), self._tools.get(block.tool_use_id or "")
+                role, text, tool = Role.ToolResult, _text_of(block.content), self._tools.get(str(block.tool_use_id))
             else:
                 role, text = Role.User, block.text
-            if text is not None:
+            if isinstance(text, str):
                 yield Said(session, time=one.timestamp, role=role, tool=tool, key=key, record=Record(role, text, *stands))
 
 

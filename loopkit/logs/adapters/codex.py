@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from loopkit.logs.entries import Call, Compaction, Conversation, Entry, Link, Said, When, moment, rfc3339
 from loopkit.logs.source import Line, Source
@@ -116,6 +116,7 @@ def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
     else:
         for one in source.decoded(_envelope):
             yield from reading.line(one, None)
+    yield from reading.held()
 
 
 class _Reading:
@@ -134,6 +135,13 @@ class _Reading:
         self._sent: When = None
         "When the model was last given something."
         self._tools: dict[str, str] = {}
+        self._held: list[Said] = []
+        "A message with the role of a user: a person's where the next line says so, else put in by the client."
+
+    def held(self, *, asks: bool = False) -> list[Said]:
+        """The message that waits for the next line."""
+        held, self._held = self._held, []
+        return [replace(said, asks=asks) for said in held]
 
     def line(self, one: _Line, place: Line | None) -> Iterator[Entry]:
         kind, payload = one.type or "none", one.payload or _Payload()
@@ -145,6 +153,10 @@ class _Reading:
             self._source.left_out("lines before the session's first one")
             return
         link: dict[str, Any] = {"session": self._session, "time": one.timestamp}
+        asks = kind == "event_msg" and payload.type == "user_message"
+        if asks and not self._held:
+            yield Said(**link, role=Role.User, asks=True)
+        yield from self.held(asks=asks)
         if kind == "turn_context":
             self._model = payload.model or self._model
         elif kind == "compacted":
@@ -152,9 +164,7 @@ class _Reading:
         elif kind == "response_item":
             yield from self._item(payload, link, place)
         elif kind == "event_msg":
-            if payload.type == "user_message":
-                yield Said(**link, role=Role.User, asks=True)
-            elif payload.type == "token_count" and payload.info is not None:
+            if payload.type == "token_count" and payload.info is not None:
                 yield from self._counted(payload.info, link)
         elif kind not in SILENT:
             self._source.left_out(f"entries of the type {kind[:40]!a}")
@@ -207,9 +217,12 @@ class _Reading:
             self._sent = link["time"]
         result = role is Role.ToolResult
         record = None if place is None else Record(role, text, rfc3339(link["time"]), Provenance(link["session"], place.offset))
-        yield Said(
-            **link, role=role, results=int(result), tool=self._tools.get(item.call_id or "") if result else None, record=record
-        )
+        tool = self._tools.get(item.call_id or "") if result else None
+        said = Said(**link, role=role, results=int(result), tool=tool, record=record)
+        if role is Role.User:
+            self._held = [said]
+        else:
+            yield said
 
 
 def _text_of(output: Any) -> str:

@@ -42,7 +42,7 @@ class _Usage(Struct, rename="camel"):
     output: Count | None = None
     cache_read: Count | None = None
     cache_write: Count | None = None
-    cache_write1h: Count | None = None
+    cache_write1h: Count | None = msgspec.field(name="cacheWrite1h", default=None)
     reasoning: Count | None = None
 
     def normal(self) -> Usage:
@@ -61,9 +61,9 @@ class _Block(Struct):
 
 
 class _Text(_Block):
-    text: str | None = None
-    name: str | None = None
-    arguments: Raw | None = None
+    text: Any = None
+    name: Any = None
+    arguments: Raw = Raw()
 
 
 B = TypeVar("B", bound=_Block)
@@ -156,8 +156,8 @@ class _Reading:
             if one.summary is not None and place is not None:
                 yield Said(**{**link, "id": None}, role=Role.User, record=_record(Role.User, one.summary, link, place))
         elif kind in ("branch_summary", "custom_message"):
-            text = one.summary if kind == "branch_summary" else _text_of(one.content)
-            yield Said(**link, role=Role.User, record=None if place is None else _record(Role.User, text or "", link, place))
+            text = None if place is None else one.summary if kind == "branch_summary" else _text_of(one.content)
+            yield Said(**link, role=Role.User, record=_record(Role.User, text, link, place))
         else:
             if kind not in SILENT:
                 self._source.left_out(f"entries of the type {kind[:40]!a}")
@@ -166,14 +166,14 @@ class _Reading:
     def _message(self, one: _Line[Any], message: _Message[Any], link: dict[str, Any], place: Line | None) -> Iterator[Entry]:
         if message.role != "assistant":
             role = ROLES.get(message.role or "", Role.User)
-            text = message.summary if message.content is None else _text_of(message.content)
+            text = None if place is None else message.summary if message.content is None else _text_of(message.content)
             yield Said(
                 **link,
                 role=role,
                 asks=message.role == "user",
                 results=int(role is Role.ToolResult),
                 tool=message.tool_name,
-                record=None if place is None else _record(role, text or "", link, place),
+                record=_record(role, text, link, place),
             )
             return
         usage = (message.usage or _Usage()).normal()
@@ -185,7 +185,7 @@ class _Reading:
         yield self._call(one, message.usage or _Usage(), link)
         if place is not None:
             blocks = message.content if isinstance(message.content, list) else []
-            calls = [f"{block.name}({bytes(block.arguments or b'').decode()})" for block in blocks if block.type == "toolCall"]
+            calls = [f"{block.name}({bytes(block.arguments).decode()})" for block in blocks if block.type == "toolCall"]
             text = "\n".join([each for each in (_text_of(message.content), *calls) if each])
             yield Said(**{**link, "id": None}, role=Role.Assistant, record=_record(Role.Assistant, text, link, place))
 
@@ -212,11 +212,13 @@ def _id_in(parent: str | None) -> str | None:
     return None if parent is None else parent.replace("\\", "/").rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
 
 
-def _record(role: Role, text: str, link: dict[str, Any], place: Line) -> Record:
+def _record(role: Role, text: str | None, link: dict[str, Any], place: Line | None) -> Record | None:
+    if place is None or text is None:
+        return None
     return Record(role, text, rfc3339(link["time"]), Provenance(link["session"], place.offset))
 
 
 def _text_of(content: list[Any] | str | None) -> str:
     if isinstance(content, str):
         return content
-    return "\n".join(block.text for block in content or () if block.type == "text" and block.text)
+    return "\n".join(block.text for block in content or () if block.type == "text" and isinstance(block.text, str))

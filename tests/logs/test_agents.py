@@ -1,0 +1,346 @@
+"""Claude Code, pi and Codex: samples of every trap against the tables that were worked out by hand, number by number."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+import re
+import shutil
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import loopkit as lk
+from loopkit.errors import LogError, TornLog
+from loopkit.logs import adapters, schema
+from loopkit.logs.load import Logs
+from loopkit.provenance import Role
+
+HERE = Path(__file__).parents[2] / "data" / "foreign"
+SAMPLES = sorted(
+    str(path.relative_to(HERE).with_suffix(""))
+    for path in HERE.glob("*/*.csv")
+    if path.parent.name in ("claude_code", "pi", "codex")
+)
+
+
+def place(sample: str) -> Path:
+    directory = HERE / sample
+    return directory if directory.is_dir() else directory.with_suffix(".jsonl")
+
+
+def load(sample: str, **how: Any) -> Logs:
+    return lk.load(place(sample), errors="report", **how)
+
+
+def rows(path: Path, sample: str | None = None) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+    return found if sample is None else [row for row in found if row.pop("sample") == sample]
+
+
+def written(frame: pd.DataFrame, like: list[dict[str, str]]) -> list[dict[str, str]]:
+    """A frame as the rows of a table."""
+    texts = frame.astype("string").fillna("")
+    return [{name: row[name] for name in like[0]} for row in texts.to_dict("records")]
+
+
+def only(frame: pd.DataFrame) -> Any:
+    [row] = frame.itertuples()
+    return row
+
+
+def evidence(frame: pd.DataFrame) -> dict[int, Any]:
+    """What each loss rests on, by the number of its request."""
+    return {
+        request: json.loads(text) for request, text in zip(frame["request"].tolist(), frame["evidence"].tolist(), strict=True)
+    }
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_every_request_is_as_it_was_worked_out_by_hand(sample: str) -> None:
+    logs = load(sample)
+    keys = ["session", "epoch", "request"]
+    requests = logs.usage.merge(logs.cache_loss[[*keys, "cause"]], how="left", on=keys)
+    table = rows(HERE / f"{sample}.csv")
+    assert written(requests, table) == table
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_every_session_is_as_it_was_worked_out_by_hand(sample: str) -> None:
+    logs = load(sample)
+    calls = logs.turns.groupby("session")["tool_calls"].sum().rename("tool_calls")
+    table = rows(HERE / "agents_sessions.csv", sample)
+    assert written(logs.sessions.merge(calls, on="session", how="left"), table) == table
+    assert set(logs.sessions["source"]) == {sample.split("/")[0]}
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_what_is_left_out_or_cannot_be_read_is_counted(sample: str) -> None:
+    table = rows(HERE / "agents_problems.csv", sample)
+    found = load(sample).problems
+    assert written(found, table) == table if table else found.empty
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_loss_stands_at_its_request(sample: str) -> None:
+    logs = load(sample)
+    keys = ["session", "epoch", "turn", "request", "time", "lost_tokens", "cached_tokens", "expected_tokens"]
+    both = logs.cache_loss[keys].merge(logs.usage[keys], on=keys)
+    assert len(both) == len(logs.cache_loss) == (logs.usage["lost_tokens"].fillna(0) > 0).sum()
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_the_frames_are_those_of_the_schema(sample: str) -> None:
+    logs = load(sample)
+    for name in schema.FRAMES:
+        assert dict(getattr(logs, name).dtypes) == schema.dtypes(name)
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_requests_and_messages_go_through_a_pickle(sample: str) -> None:
+    logs = load(sample)
+    again = Logs(pickle.loads(pickle.dumps(logs.parts)))
+    assert again.messages.equals(logs.messages)
+    for part, copy in zip(logs.parts, again.parts, strict=True):
+        assert part.requests is not None
+        assert copy.requests is not None
+        seen = list(copy.requests())
+        assert seen == list(part.requests())
+        assert [each.usage.prompt_tokens for each in seen if each] == [  # type: ignore[union-attr]
+            None if count < 0 else count for count in part.usage["prompt_tokens"].tolist()
+        ]
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_directory_of_all_is_read_like_each_by_itself(sample: str, tmp_path: Path) -> None:
+    shutil.copytree(HERE / "claude_code", tmp_path / "projects" / "x")
+    every = lk.load(tmp_path, errors="report").usage
+    alone = load(sample).usage
+    if sample.startswith("claude_code"):
+        assert len(every[every["session"].isin(alone["session"])]) == len(alone)
+
+
+@pytest.mark.parametrize("sample", [name for name in SAMPLES if "damaged" not in name])
+def test_a_sound_log_loads_where_errors_are_raised(sample: str) -> None:
+    assert lk.load(place(sample)).usage.equals(load(sample).usage)
+
+
+def test_a_damaged_log_is_refused_with_its_line() -> None:
+    with pytest.raises(TornLog, match=r"damaged.jsonl:3: it is not UTF-8 \(byte \d+\)"):
+        lk.load(place("claude_code/damaged"))
+
+
+def test_the_provider_s_own_verdict_wins_and_ours_stands_beside_it() -> None:
+    losses = load("claude_code/lost").cache_loss
+    told = only(losses[losses["request"] == 7])
+    stands = evidence(losses)[7]
+    assert (told.cause, told.certainty, told.mendable_by) == ("tools_changed", "confirmed", "client")
+    assert stands["provider_verdict"] == "tools_changed"
+    assert stands["provider_missed_tokens"] == 20801
+    assert stands["ours"]["cause"] == "unexplained"
+
+
+def test_an_idle_cache_is_measured_by_the_time_that_it_was_paid_for() -> None:
+    losses = load("claude_code/lost").cache_loss
+    found = evidence(losses)
+    assert [(found[at]["kept_seconds"], found[at]["idle_seconds"]) for at in (2, 5)] == [(300, 400), (3600, 3684)]
+
+
+def test_a_clock_that_goes_back_is_not_two_requests_at_once() -> None:
+    loss = only(load("claude_code/out_of_order").cache_loss)
+    assert json.loads(loss.evidence)["idle_seconds"] is None
+    assert load("claude_code/out_of_order").sessions["started"][0] < load("claude_code/out_of_order").sessions["ended"][0]
+
+
+def test_an_epoch_ends_where_history_was_compacted() -> None:
+    assert load("claude_code/compacted").epochs["end_reason"].fillna("").tolist() == ["compacted", "compacted", ""]
+    assert load("codex/compacted").epochs["end_reason"].fillna("").tolist() == ["compacted", ""]
+
+
+def test_the_model_of_each_request_is_its_own() -> None:
+    models = load("claude_code/lost").usage["model"].tolist()
+    assert [new for old, new in pairwise(models) if old != new] == ["claude-haiku-4-5"]
+
+
+TOLD = {
+    "claude_code/told_in_lines": [
+        ("user", "Look.", None),
+        ("assistant", 'Well.\nBash({"command":"ls"})', None),
+        ("tool", "one", "Bash"),
+        ("tool", "two", "Bash"),
+        ("assistant", "Well.", None),
+    ],
+    "pi/branches": [
+        ("user", "One.", None),
+        ("assistant", 'I look.\nbash({"command":"ls"})', None),
+        ("tool", "a file", "bash"),
+        ("assistant", "Well.", None),
+        ("user", "Two.", None),
+        ("assistant", "Well.", None),
+        ("user", "Two was tried.", None),
+        ("user", "Three.", None),
+        ("assistant", "Well.", None),
+    ],
+    "codex/totals": [
+        ("user", "One.", None),
+        ("assistant", 'shell({"command":["ls"]})', None),
+        ("tool", "a file", "shell"),
+        ("assistant", "Well.", None),
+        ("user", "Two.", None),
+        ("assistant", "Well.", None),
+    ],
+}
+
+
+@pytest.mark.parametrize("sample", TOLD)
+def test_messages_are_there_when_they_are_asked_for(sample: str) -> None:
+    found = load(sample, content=True).messages
+    told = list(
+        zip(found["role"], found["content"], found["tool"].astype(object).where(found["tool"].notna(), None), strict=True)
+    )
+    assert told == TOLD[sample]
+    assert found["bytes"].tolist() == [len(content) for _, content, _ in told]
+    assert found["index"].tolist() == list(range(len(told)))
+    assert load(sample).messages.equals(found.drop(columns="content"))
+
+
+def test_a_message_of_codex_stands_in_its_turn() -> None:
+    assert load("codex/totals").messages["turn"].tolist() == [1, 1, 1, 1, 2, 2]
+
+
+def test_messages_of_a_resumed_copy_are_told_once() -> None:
+    found = load("claude_code/resumed", content=True).messages
+    assert Counter(found["content"]) == {"One.": 1, "Two.": 1, "Three.": 1, "Well.": 3}
+
+
+def test_a_record_says_where_its_text_stands() -> None:
+    path = place("claude_code/told_in_lines")
+    data = path.read_bytes()
+    found = list(adapters.records(path))
+    assert [record.role for record in found] == [Role.User, Role.Assistant, Role.ToolResult, Role.ToolResult, Role.Assistant]
+    assert found[0].timestamp == "2026-11-30T09:00:00.000000Z"
+    for record in found:
+        assert record.provenance.source == "lines"
+        line = data[record.provenance.offset :].split(b"\n")[0]
+        assert json.dumps(record.text.split("\n")[0])[1:-1].encode() in line
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n", b"\xef\xbb\xbf"])
+def test_a_file_without_a_line_is_no_fault(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.jsonl").write_bytes(data)
+    shutil.copy(place("pi/branches"), tmp_path)
+    logs = lk.load(tmp_path)
+    assert (len(logs.sessions), len(logs.problems)) == (1, 2)
+
+
+def test_a_file_of_no_known_kind_is_refused_by_name_and_passed_over_in_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "notes.jsonl").write_bytes(b'{"note":"buy bread"}\n')
+    with pytest.raises(LogError, match=r"notes\.jsonl: not a log of any kind known here\. Known are claude_code, pi, codex"):
+        lk.load(tmp_path / "notes.jsonl")
+    shutil.copy(place("pi/branches"), tmp_path)
+    assert sorted(problem.kind for problem in lk.load(tmp_path).unread) == ["left_out", "not_a_log"]
+
+
+def test_a_format_is_known_by_what_stands_in_it_and_not_by_its_name(tmp_path: Path) -> None:
+    for sample in SAMPLES:
+        if place(sample).is_file() and "damaged" not in sample:
+            shutil.copy(place(sample), tmp_path / "anything")
+            assert adapters.read(tmp_path / "anything").parts[0].source == sample.split("/")[0]
+
+
+def test_no_id_becomes_a_path(tmp_path: Path) -> None:
+    log = place("claude_code/branches").read_bytes().replace(b'"sessionId":"tree"', b'"sessionId":"../../etc/passwd"')
+    (tmp_path / "x.jsonl").write_bytes(log)
+    logs = lk.load(tmp_path / "x.jsonl")
+    assert logs.sessions["session"].tolist() == ["../../etc/passwd"]
+    assert logs.sessions["path"].tolist() == [str(tmp_path / "x.jsonl")]
+
+
+def test_two_files_with_different_requests_of_one_session_are_two_sessions(tmp_path: Path) -> None:
+    log = place("claude_code/branches").read_bytes()
+    (tmp_path / "a.jsonl").write_bytes(log)
+    (tmp_path / "b.jsonl").write_bytes(log.replace(b"tree-m", b"tree-n"))
+    assert lk.load(tmp_path).sessions["session"].tolist() == ["tree", "tree+2"]
+
+
+def test_one_file_in_two_places_counts_once(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copy(place("codex/totals"), tmp_path / f"{name}.jsonl")
+    logs = lk.load(tmp_path)
+    assert (len(logs.sessions), logs.usage["prompt_tokens"].sum()) == (1, 28000)
+
+
+@pytest.mark.parametrize("sample", ["claude_code/told_in_lines", "pi/branches", "codex/totals"])
+def test_a_log_cut_anywhere_is_read_up_to_the_cut(tmp_path: Path, sample: str) -> None:
+    path, whole = tmp_path / "cut.jsonl", place(sample).read_bytes()
+    path.write_bytes(whole)
+    full = adapters.read(path).parts[0].usage["prompt_tokens"].tolist()
+    for end in range(1, len(whole), 37):
+        path.write_bytes(whole[:end])
+        try:
+            found = adapters.read(path, errors="report")
+        except LogError:  # too little is left to know its format
+            assert end < 200
+            continue
+        counts = [count for part in found.parts for count in part.usage["prompt_tokens"].tolist()]
+        assert counts == full[: len(counts)]
+        torn = [problem for problem in found.problems if problem.kind == "torn"]
+        assert len(torn) <= 1
+
+
+def test_a_file_that_has_changed_since_is_not_asked_for_more(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    shutil.copy(place("pi/branches"), path)
+    [part] = lk.load(path).parts
+    path.write_bytes(place("pi/retried").read_bytes())
+    assert part.requests is not None
+    with pytest.raises(LogError, match="it has changed since it was loaded"):
+        list(part.requests())
+
+
+@given(st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+def test_a_hostile_log_makes_problems_and_nothing_else(tmp_path: Path, data: st.DataObject) -> None:
+    whole = bytearray(place(data.draw(st.sampled_from([name for name in SAMPLES if place(name).is_file()]))).read_bytes())
+    pieces = [
+        b"null",
+        b"-1",
+        b"1e999",
+        b'""',
+        b"[]",
+        b"{}",
+        b"true",
+        b"\n",
+        b"\0",
+        b"\xff",
+        b'"\\ud83d"',
+        b"9" * 30,
+        b'"lines-1"',
+    ]
+    for _ in range(data.draw(st.integers(1, 6))):
+        start = data.draw(st.integers(0, len(whole)))
+        values = [match.start(1) for match in re.finditer(rb':("[^"]*"|[^,\[{}\]]+)', whole)]
+        if data.draw(st.booleans()) and values:  # a value, so that the line stays JSON
+            start = values[data.draw(st.integers(0, len(values) - 1))]
+            end = min(at for at in (whole.find(b",", start), whole.find(b"}", start), len(whole)) if at >= 0)
+        else:
+            end = data.draw(st.integers(start, min(len(whole), start + 40)))
+        whole[start:end] = data.draw(st.sampled_from(pieces))
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(whole)
+    try:
+        logs = lk.load(path, errors="report", content=True)
+    except LogError:
+        return
+    for name in schema.FRAMES:
+        getattr(logs, name)
+    if not any(problem.kind in ("torn", "not_a_log") for problem in logs.unread):
+        assert len(lk.load(path).usage) == len(logs.usage)
