@@ -46,6 +46,7 @@ FLOORS = {
 # Which rooms may import which outside package, and why it came in.
 OUTSIDE = {
     "jsonschema": {"loop"},  # arguments against a schema that a person wrote
+    "dask": {"logs"},  # frames that are larger than memory
     "gguf": {"server"},  # writes the tiny model
     "ipywidgets": {"widgets"},  # what a front end shows
     "h11": {"record"},  # reads HTTP as it passes by

@@ -5,11 +5,12 @@ Has each file read once and puts the parts together. Knows nothing of what stand
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +24,13 @@ from loopkit.errors import InvalidConfig, LogError
 from loopkit.logs import frames, schema
 from loopkit.logs.columns import Part
 from loopkit.logs.copies import counted_once
-from loopkit.logs.file import read_file
+from loopkit.logs.executors import each_read, sizes_of
 from loopkit.logs.find import HOW, File, Loadable, find
 from loopkit.logs.problems import Errors, Problem, problem_of
 from loopkit.logs.requests import diagnosed, export, prompts
 from loopkit.logs.tables import write_csv, write_parquet
 
-__all__ = ["Loadable", "Logs", "load"]
+__all__ = ["Loadable", "Logs", "load", "look", "read_all"]
 
 LONG = 1 << 28
 "Bytes from which on a load shows its progress."
@@ -261,7 +262,14 @@ class Logs:
         return self._made[name].copy(deep=False)
 
 
-def load(what: Loadable, *, errors: Errors = "raise", content: bool = False, progress: bool | None = None) -> Logs:
+def load(
+    what: Loadable,
+    *,
+    errors: Errors = "raise",
+    content: bool = False,
+    executor: Executor | None = None,
+    progress: bool | None = None,
+) -> Logs:
     """Read logs.
 
     Parameters
@@ -272,6 +280,9 @@ def load(what: Loadable, *, errors: Errors = "raise", content: bool = False, pro
         At a fault, raise it; or read what is sound before it, and put it into ``problems``. One bad file hides no other.
     content : bool
         Whether the frame of messages has their text.
+    executor : concurrent.futures.Executor, optional
+        Reads the files, many small ones in one call, and gives the same frames, problems and first error. One of other processes
+        must find the files at the same paths. Of Dask, ``client.get_executor(pure=False)``: else equal calls run once.
     progress : bool, optional
         Whether to show a bar; by default for long loads only.
 
@@ -301,23 +312,47 @@ def load(what: Loadable, *, errors: Errors = "raise", content: bool = False, pro
         ...
     loopkit.errors.LogError: no such runs: nothing is there. Give a home, a session, a log, a directory of logs or a pattern
     """
-    found = find(what)
-    files = [each for each in found if isinstance(each, File)]
+    files, problems = look(what, errors)
+    return read_all(files, problems, errors=errors, content=content, executor=executor, progress=progress)
+
+
+def look(what: Loadable, errors: Errors, stacklevel: int = 3) -> tuple[list[File], list[Problem]]:
+    """Find the files, and what is left out of them; raises and warns as `load` does."""
+    files: list[File] = []
     problems: list[Problem] = []
-    for each in found:
-        if isinstance(each, Problem):
+    for each in find(what):
+        if isinstance(each, File):
+            files.append(each)
+        elif isinstance(each, Problem):
             problems.append(each)
             if errors == "raise":
-                warnings.warn(str(each), UserWarning, stacklevel=2)
-        elif isinstance(each, LogError):
-            if errors == "raise":
-                raise each
+                warnings.warn(str(each), UserWarning, stacklevel=stacklevel)
+        elif errors == "raise":
+            raise each
+        else:
             problems.append(problem_of(each, each.path))
-    sizes = [file.path.stat().st_size if file.path.is_file() else 0 for file in files]
+    return files, problems
+
+
+def read_all(
+    files: Sequence[File],
+    problems: Sequence[Problem] = (),
+    *,
+    errors: Errors,
+    content: bool = False,
+    executor: Executor | None = None,
+    progress: bool | None = None,
+) -> Logs:
+    """Read files that were found into ``Logs``."""
+    sizes = sizes_of(files)
     shown = sum(sizes) >= LONG if progress is None else progress
     parts: list[Part] = []
-    with tqdm(total=sum(sizes), unit="B", unit_scale=True, desc="load", disable=not shown) as bar:
-        for read, size in zip(map(partial(read_file, errors=errors), files), sizes, strict=True):
+    problems = list(problems)
+    with (
+        tqdm(total=sum(sizes), unit="B", unit_scale=True, desc="load", disable=not shown) as bar,
+        contextlib.closing(each_read(files, sizes, errors, executor)) as reading,
+    ):
+        for read, size in zip(reading, sizes, strict=True):
             parts += read.parts
             problems += read.problems
             bar.update(size)
