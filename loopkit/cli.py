@@ -275,7 +275,9 @@ def _export(asked: argparse.Namespace) -> int:
 
 
 def _replay(asked: argparse.Namespace) -> int:
-    from loopkit import replay
+    from matplotlib.figure import Figure
+
+    from loopkit import plot, replay
     from loopkit.ids import SessionId
     from loopkit.server.client import connect, serve
     from loopkit.session.session import Session
@@ -289,8 +291,11 @@ def _replay(asked: argparse.Namespace) -> int:
     with connect(asked.url, api_key=_api_key(None)) if asked.url else serve(asked.model, slots=slots, context=context) as server:
         frame = replay.compare(session, server, variants, asked.repeats, home=asked.out)
     frame.to_csv(asked.out / "compare.csv", index=False)
+    figure = Figure(figsize=(9.5, 1.5 + 0.62 * frame["variant"].nunique()), layout="constrained")
+    plot.compare(frame, ax=figure.subplots())
+    figure.savefig(asked.out / "compare.png", dpi=150)
     print(replay.told(replay.summary(frame)))
-    print(f"The frame and the replays' logs: {asked.out}/")
+    print(f"Figure, frame and logs: {asked.out}/")
     return 0
 
 

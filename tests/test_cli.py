@@ -152,12 +152,13 @@ def test_replay_measures_variants_and_writes_the_frame(tiny: Server, tmp_path: P
     done = loopkit(
         "replay", session, "--variants", "clock_in_system,window(2)", "--model", "tiny", "--repeats", "2", "--out", out
     )
-    assert (done.returncode, done.stdout.count("\n")) == (0, 7), done.stderr
+    assert (done.returncode, done.stdout.count("\n")) == (0, 8), done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
     assert [row[0] for row in rows[1:4]] == ["unchanged", "clock_in_system", "window(2)"]
     assert rows[1][2] == "0"
     assert [row[-1] for row in rows[2:4]] == ["system_changed", "history_changed"]
     assert "clock_in_system read " in done.stdout
+    assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
     frame = pd.read_csv(out / "compare.csv")
     assert len(frame) == 18
     assert set(frame["replay"]) == {path.stem for path in (out / "replays").iterdir()}

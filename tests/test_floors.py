@@ -52,7 +52,7 @@ OUTSIDE = {
     "h11": {"record"},  # reads HTTP as it passes by
     "httpx": {"server", "record"},  # speaks HTTP; addresses, certificates, content codings
     "httpx_sse": {"server"},  # reads server-sent events
-    "matplotlib": {"plot", "demo", "widgets"},  # draws
+    "matplotlib": {"plot", "demo", "cli", "widgets"},  # draws
     "msgspec": {
         "messages",
         "encoding",

@@ -85,7 +85,7 @@ def told(costs: pd.DataFrame) -> str:
     Parameters
     ----------
     costs : DataFrame
-        Of `summary`. ``waited`` is the time to the first token, summed over a run, with the interval of what was more.
+        Of `summary`. ``waited`` is the time to the first token, summed over a run.
 
     Examples
     --------
@@ -101,7 +101,8 @@ def told(costs: pd.DataFrame) -> str:
     lines = [("variant", "tokens read", "lost", "waited, ms", "causes")]
     for variant, row in costs.iterrows():
         read, lost, waited = (_cell(row[name]) for name in ("read_tokens", "lost_tokens", "ttft_ms"))
-        more = "" if pd.isna(row["ttft_ms_low"]) else f" ({row['ttft_ms_low']:+,.0f} to {row['ttft_ms_high']:+,.0f})"
+        known = variant != UNCHANGED and not pd.isna(row["ttft_ms_low"])
+        more = f" ({row['ttft_ms_low']:+,.0f} to {row['ttft_ms_high']:+,.0f})" if known else ""
         lines.append((str(variant), read, lost, waited + more, row["causes"]))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = ["  ".join(map(_padded, line, widths, "<>>><")).rstrip() for line in lines]
@@ -114,6 +115,9 @@ def told(costs: pd.DataFrame) -> str:
     else:
         times = reads[dearest] / reads[UNCHANGED]
         said = f"{dearest} read {times:.1f} times as many prompt tokens as {UNCHANGED} for the same work."
+    sure = costs["confidence"].iloc[0]
+    if not pd.isna(sure):
+        said += f"\nIn brackets: how much longer than {UNCHANGED}; it holds the true median with confidence {sure:.2f}."
     return "\n".join([*table, "", said])
 
 
