@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Card", "shown"]
+__all__ = ["Card", "escaped", "shown"]
 
 WIDTH = 110
 LONGEST = 4000
@@ -32,6 +32,17 @@ def shown(text: str, most: int = LONGEST) -> str:
     """
     left = len(text) - most
     return _UNSHOWABLE.sub("·", text[:most]) + (f"… [{left:,} more character{'s' if left > 1 else ''}]" if left > 0 else "")
+
+
+def escaped(text: str) -> str:
+    """A text as HTML that shows just these characters. A front end must not take a part of it for a formula, either.
+
+    Examples
+    --------
+    >>> escaped("<b> costs $5"), escaped("5 < 6")
+    ('&lt;b&gt; costs <span>$</span>5', '5 &lt; 6')
+    """
+    return html.escape(text).replace("$", "<span>$</span>").replace("\\", "<span>\\</span>")
 
 
 class Card(NamedTuple):
@@ -64,6 +75,6 @@ class Card(NamedTuple):
 
     def html(self) -> str:
         """The same facts as a table; every text is cut where it is very long, and escaped."""
-        title, *texts = (html.escape(shown(text)) for text in (self.title, *(text for fact in self.facts for text in fact)))
+        title, *texts = (escaped(shown(text)) for text in (self.title, *(text for fact in self.facts for text in fact)))
         rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in zip(texts[::2], texts[1::2]))
         return f"<table><caption>{title}</caption>{rows}</table>"

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from loopkit.cache.parting import divergence
+from loopkit.card import shown
 from loopkit.encoding import decode, encode
 from loopkit.records import Assistant, LogRecord, ToolResult, UsageRecord, User
 from loopkit.request import replayed
@@ -84,6 +85,8 @@ def loss(row: Mapping[Any, Any]) -> Iterator[Block]:
     if "was" in evidence and "now" in evidence:
         before = evidence.get("before", "")
         place = ", ".join(f"{name} {evidence[name]}" for name in ("byte", "token", "culprit", "how") if name in evidence)
-        yield Block("differs", f"{place}\n- {before}[{evidence['was']}]\n+ {before}[{evidence['now']}]")
+        yield Block("differs", place)
+        yield from (Block(name, f"{before}[{evidence[name]}]") for name in ("was", "now"))
     if evidence:
-        yield Block("evidence", "\n".join(f"{name}: {encode(value).decode()}" for name, value in evidence.items()), folded=True)
+        lines = (f"{shown(name, 40)}: {shown(encode(value).decode(), 400)}" for name, value in evidence.items())
+        yield Block("evidence", "\n".join(lines), folded=True)

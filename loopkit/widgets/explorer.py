@@ -198,7 +198,10 @@ class LogExplorer(Panel):
 
     def _pick(self, place: int) -> None:
         """What the button of a row does."""
-        row = self._frame.iloc[(self.page - 1) * self.rows + place]
+        at = (self.page - 1) * self.rows + place
+        if at >= len(self._frame):
+            return  # clicked twice, and the page has changed between
+        row = self._frame.iloc[at]
         if self.session is None:
             self.open(row["session"])
         elif self.epoch is None:

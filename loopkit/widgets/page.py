@@ -6,11 +6,10 @@ that nothing but text can come of it. No style sheet, no scripts, no ids. Knows 
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from loopkit.card import shown
+from loopkit.card import escaped, shown
 
 __all__ = ["Block", "Page", "Table", "as_html", "as_text", "table_lines"]
 
@@ -66,15 +65,17 @@ def as_text(page: Page) -> str:
 
 
 def table_lines(table: Table) -> list[str]:
-    """The header and each row as one line, in columns; what is a number stands to the right."""
-    rows = [[shown(cell.replace("\n", "·").replace("\t", "·"), CELL) for cell in row] for row in (table.header, *table.rows)]
-    columns = list(zip(*rows))
-    widths = [max(map(len, column)) for column in columns]
-    right = [all(not cell or cell[0] in "0123456789?–" for cell in column[1:]) for column in columns]
-    padded = (
-        (cell.rjust(wide) if number else cell.ljust(wide) for cell, wide, number in zip(row, widths, right)) for row in rows
-    )
+    """The header and each row as one line, in columns."""
+    rows, right = _cells(table)
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    padded = ((cell.rjust(wide) if end else cell.ljust(wide) for cell, wide, end in zip(row, widths, right)) for row in rows)
     return ["  ".join(row).rstrip() for row in padded]
+
+
+def _cells(table: Table) -> tuple[list[list[str]], list[bool]]:
+    """The header and the rows as they are shown, and which columns are numbers and stand to the right."""
+    rows = [[shown(cell.replace("\n", "·").replace("\t", "·"), CELL) for cell in row] for row in (table.header, *table.rows)]
+    return rows, [all(not cell or cell[0] in "0123456789-" for cell in column[1:]) for column in zip(*rows)]
 
 
 def as_html(page: Page) -> str:
@@ -89,15 +90,19 @@ def as_html(page: Page) -> str:
 
 
 def _block(block: Block) -> str:
-    head, text = html.escape(shown(block.head)), html.escape(shown(block.text))
+    head, text = escaped(shown(block.head)), escaped(shown(block.text))
     if block.folded:
         return f"<details {_STYLE}><summary>{head}</summary>{text}</details>"
-    return f"<div {_STYLE}><b>{head}{':' if head and text else ''}</b> {text}</div>"
+    head = f"<b>{head}{':' if text else ''}</b> " if head else ""
+    return f"<div {_STYLE}>{head}{text}</div>"
 
 
 def _table(table: Table) -> str:
-    return f"<table>{_row('th', table.header)}{''.join(_row('td', row) for row in table.rows)}</table>"
+    (header, *rows), right = _cells(table)
+    inside = "".join([_row("th", header, right), *(_row("td", row, right) for row in rows)])
+    return f'<table style="white-space:pre;line-height:1.5">{inside}</table>'
 
 
-def _row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{html.escape(shown(cell, CELL))}</{tag}>' for cell in cells)}</tr>"
+def _row(tag: str, cells: Sequence[str], right: Sequence[bool]) -> str:
+    sides = [f'style="padding:0 0.6em;text-align:{"right" if end else "left"}"' for end in right]
+    return f"<tr>{''.join(f'<{tag} {side}>{escaped(cell)}</{tag}>' for cell, side in zip(cells, sides))}</tr>"

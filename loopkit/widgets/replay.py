@@ -32,10 +32,10 @@ COLUMNS: Final = {
     "requests": "requests",
     "changed": "changed",
     "read_tokens": "read",
-    "read_tokens_more": "more",
+    "read_tokens_more": "read more",
     "lost_tokens": "lost",
     "ttft_ms": "first token ms",
-    "ttft_ms_more": "more",
+    "ttft_ms_more": "ms more",
     "ttft_ms_low": "at least",
     "ttft_ms_high": "at most",
     "causes": "causes",
@@ -138,9 +138,7 @@ class Replay(Panel):
         return None if self.frame is None else summary(self.frame)
 
     def _card(self) -> Card:
-        facts = [("state", self.state)]
-        if self.total:
-            facts.append(("requests", f"{self.done:,} of {self.total:,}"))
+        facts = [("state", self.state), ("requests", f"{self.done:,} of {self.total:,}")]
         rows = self._rows()
         if rows is not None:
             facts += [
@@ -169,4 +167,6 @@ class Replay(Panel):
     def _paint(self) -> None:
         self._start.disabled, self._stop.disabled = self.running, not self.running
         self._bar.max, self._bar.value = max(self.total, 1), self.done
-        self._below.value = as_html([Block("", repr(self)), *self._page(), *self._failed()])
+        self._below.value = as_html(
+            [Block(self.state, f"{self.done:,} of {self.total:,} requests"), *self._page(), *self._failed()]
+        )

@@ -1,6 +1,6 @@
 """A conversation as a page: made from the records of a log, and gone on with from the events of a turn, with the same words.
 
-Keeps what a page shows, cut to what it can hold; the log has all. Knows nothing of loops or widgets.
+Keeps the last blocks; the log has all. Knows nothing of loops or widgets.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Transcript:
             case ToolResult():
                 self._settle()
                 arguments = self._calls.popleft() if self._calls else ""
-                text = f"{shown(arguments)}\n→ {shown(event.content)}"
+                text = f"{shown(arguments, 400)}\n→ {event.content}"
                 self._add(Block(f"tool {event.name} → {event.status}", text, folded=True))
             case UsageRecord():
                 self._settle()
@@ -150,7 +150,7 @@ class Transcript:
     def _add(self, block: Block) -> None:
         with self._lock:
             self._gone += len(self._settled) == KEPT
-            self._settled.append(block._replace(text=shown(block.text)))
+            self._settled.append(block)
 
 
 def _counts(usage: Usage) -> list[tuple[str, str]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,13 +40,6 @@ def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def notebook(lab: Lab, browser: Browser, shots: Path) -> Iterator[Notebook]:
     with browser.new_context(viewport={"width": 1400, "height": 1000}) as context:
-        yield Notebook(context.new_page(), shots)
-    for session in _api(lab, "GET", "sessions"):
-        _api(lab, "DELETE", f"sessions/{session['id']}")
-
-
-def _api(lab: Lab, method: str, path: str) -> list[dict[str, str]]:
-    request = urllib.request.Request(f"{lab.url}api/{path}?token={lab.token}", method=method)
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        body = answer.read()
-    return list(json.loads(body)) if body else []
+        notebook = Notebook(context.new_page(), shots)
+        yield notebook
+    notebook.end_kernels(lab)

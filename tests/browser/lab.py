@@ -53,6 +53,12 @@ class Lab:
     token: str
     root: Path
 
+    def api(self, method: str, path: str) -> list[dict[str, str]]:
+        request = urllib.request.Request(f"{self.url}api/{path}?token={self.token}", method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            body = answer.read()
+        return list(json.loads(body)) if body else []
+
 
 @contextlib.contextmanager
 def jupyterlab(directory: Path) -> Iterator[Lab]:
@@ -172,6 +178,13 @@ class Notebook:
         """Keep a picture of the page."""
         self.page.screenshot(path=self.shots / f"{name}.png")
 
-    def close(self) -> None:
-        """Save, and end the kernel, which ends what it started."""
-        self.page.close()
+    def save(self) -> None:
+        """Write the notebook to its file, as a person does."""
+        self.page.keyboard.press("Escape")
+        self.page.keyboard.press("Control+s")
+        expect(self.page.locator(".lm-TabBar-tab.jp-mod-dirty")).to_have_count(0, timeout=PATIENCE)
+
+    def end_kernels(self, lab: Lab) -> None:
+        """End every kernel, and with it the servers that it started."""
+        for session in lab.api("GET", "sessions"):
+            lab.api("DELETE", f"sessions/{session['id']}")

@@ -123,11 +123,11 @@ def test_a_loss_shows_its_cause_and_the_differing_bytes(tiny: Server, tmp_path: 
     explorer.choose(name, 0, 2)
     said = str(explorer)
     assert "system_changed (confirmed, mendable by client, at messages[0].content)" in said
-    minus, plus = (next(line for line in said.splitlines() if line.startswith(f"  {sign} ")) for sign in "-+")
-    same = minus.index("[")
-    assert minus[4:same] == plus[4:same]
-    assert "The time is 20" in minus[:same]
-    assert minus[same + 1] != plus[same + 1]
+    was, now = (next(line for line in said.splitlines() if line.startswith(f"{name}: ")) for name in ("was", "now"))
+    same = was.index("[")
+    assert was[5:same] == now[5:same]
+    assert "The time is 20" in was[:same]
+    assert was[same + 1] != now[same + 1]
 
 
 def test_of_a_new_epoch_the_bytes_that_changed_are_shown(tmp_path: Path) -> None:

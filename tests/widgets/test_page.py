@@ -1,0 +1,101 @@
+"""Pages: both forms have the same words, whatever the texts are; nothing but the page's own elements comes into the HTML."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from loopkit.card import LONGEST, Card
+from loopkit.encoding import encode
+from loopkit.messages import ToolCall, ToolCallFunction
+from loopkit.records import Assistant, ToolResult
+from loopkit.widgets.page import CELL, Block, Table, as_html, as_text
+from loopkit.widgets.transcript import Transcript
+from tests.logs.make import assistant, stamp
+
+TEXTS = st.text(st.characters(exclude_categories=[]) | st.sampled_from("<>&\"'$\\=/:\n\t\x00\x1b\u202e\ud83d"), max_size=60)
+BLOCKS = st.builds(Block, TEXTS, TEXTS, st.booleans())
+TABLES = st.integers(1, 3).flatmap(
+    lambda width: st.builds(Table, *(2 * [st.lists(TEXTS, min_size=width, max_size=width)])).map(
+        lambda table: Table(table.header, [table.rows])  # type: ignore[list-item]
+    )
+)
+OWN = {"div", "b", "details", "summary", "table", "tr", "th", "td", "span", "caption"}
+
+
+class Read(HTMLParser):
+    """What a browser makes of it: the text, and nothing but the page's own elements, of which some have a style."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in OWN
+        assert [name for name, _ in attrs] in ([], ["style"])
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError("a comment")
+
+    def handle_data(self, data: str) -> None:
+        assert self.open
+        if self.open[-1] != "span":
+            assert "$" not in data
+            assert "\\" not in data
+        self.text += data
+
+
+def bare(text: str) -> str:
+    """Without blanks, and without colons, which the HTML of a fold has no use for."""
+    return "".join(text.split()).replace(":", "")
+
+
+@given(st.lists(BLOCKS | TABLES, max_size=4))
+def test_both_forms_have_the_same_words_and_html_is_text_alone(page: list[Block | Table]) -> None:
+    assert bare(Read(as_html(page)).text) == bare(as_text(page))
+    as_html(page).encode()
+
+
+@given(TEXTS, st.lists(st.tuples(TEXTS, TEXTS), max_size=4))
+def test_a_card_s_html_is_text_alone(title: str, facts: list[tuple[str, str]]) -> None:
+    card = Card(title, facts)
+    Read(card.html()).text.encode()
+    assert len(card.text()) <= 110
+    assert card.text().isprintable()
+
+
+def test_what_is_left_out_is_counted_once() -> None:
+    word = "w" * 1_000_000
+    said = Transcript([assistant(1, word)])
+    for block in said.blocks()[0]:
+        for form in (as_text([block]), as_html([block]), Card("a", [("b", word)]).html()):
+            assert f"ww… [{1_000_000 - LONGEST:,} more characters]" in form
+            assert form.count("more character") == 1
+    assert as_text([Table(["a"], [[word]])]).endswith(f"ww… [{1_000_000 - CELL:,} more characters]")
+
+
+def test_of_a_tool_call_long_arguments_do_not_hide_the_result() -> None:
+    result = ToolResult(time=stamp(2), call=1, tool_call_id="a", name="t", content="It is late.", truncated=False, status="ok")
+    call = ToolCall(id="a", function=ToolCallFunction(name="t", arguments=encode({"text": "w" * 1_000_000}).decode()))
+    called = Assistant(time=stamp(1), content=None, tool_calls=Raw(encode([call])))
+    text = as_text(Transcript([called, result]).blocks()[0])
+    assert "more characters]" in text
+    assert "→ It is late." in text
+
+
+def test_a_long_conversation_shows_its_end_and_says_so() -> None:
+    transcript = Transcript(assistant(number, f"Answer {number}.") for number in range(1, 251))
+    settled, writing = transcript.blocks()
+    assert settled[0].text == "50 earlier parts are not shown; the log has them"
+    assert (settled[1].text, settled[-1].text, len(settled), writing) == ("Answer 51.", "Answer 250.", 201, [])
