@@ -1,0 +1,184 @@
+"""``provenance``: where a piece of memory comes from, drawn from it down to file and byte offset.
+
+A level is a column, the memories of different questions stand beside each other in theirs; a memory lies at the row of the newest
+that it took in, so that a fold of many steps is a line down its column. Takes the frames of ``memory.lineage``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from loopkit.errors import InvalidConfig
+from loopkit.memory.frames import Lineage
+from loopkit.plot.looks import GREY, PLAIN, frame_of, new_axes, shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Places", "provenance"]
+
+NAMED = 40
+"Up to so many pieces of evidence are named, and of more up to so many sources."
+COLUMNS = {
+    "nodes": ("sha256", "level", "query_id", "text"),
+    "edges": ("child", "parent"),
+    "evidence": ("node", "source", "path", "offset", "text"),
+}
+UNKNOWN = "not in the frame of evidence"
+LEVELS = {
+    "L2": {"label": "synthesis of a project (L2)", "color": "#163f66", "marker": "D"},
+    "L1": {"label": "memory for a query (L1)", "color": "#d9680b", "marker": "s"},
+    "L0": {"label": "evidence (L0)", "color": "#5b9bc8", "marker": "o"},
+}
+"From left to right."
+APART = 0.5
+"Rows between two nodes in a column."
+LANES = 0.6
+"Of the way to the next column, what the lanes of one take up."
+
+
+class Places(NamedTuple):
+    """Where each node lies."""
+
+    level: list[str]
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    edges: NDArray[np.int64]
+    "Rows of nodes: what was made, and what it was made from."
+
+    @classmethod
+    def of(cls, nodes: pd.DataFrame, edges: pd.DataFrame) -> Places:
+        """Lay out a lineage; edges to nodes that are not in its frame are left out."""
+        place = {name: at for at, name in enumerate(nodes["sha256"])}
+        pairs = zip(edges["child"], edges["parent"])
+        known = [(place[child], place[parent]) for child, parent in pairs if child in place and parent in place]
+        level = [str(each) for each in nodes["level"]]
+        columns = [each for each in LEVELS if each in level]
+        query = [None if pd.isna(each) else str(each) for each in nodes["query_id"]]
+        x, y = np.zeros(len(nodes)), np.zeros(len(nodes))
+        for column, each in enumerate(columns):
+            mine = [at for at in range(len(nodes)) if level[at] == each]
+            lanes = list(dict.fromkeys(query[at] for at in mine))
+            x[mine] = [column + LANES * lanes.index(query[at]) / len(lanes) for at in mine]
+        made_from: dict[int, list[int]] = {}
+        for child, parent in known:
+            made_from.setdefault(child, []).append(parent)
+        evidence = [at for at in range(len(nodes)) if level[at] == "L0"]
+        y[evidence] = np.arange(len(evidence))
+        lowest: dict[float, float] = {}
+        for each in ("L1", "L2"):
+            for at in (at for at in range(len(nodes)) if level[at] == each):  # in the order in which they were made
+                parents = made_from.get(at, [])
+                row = max((y[parent] for parent in [other for other in parents if level[other] < each] or parents), default=0)
+                y[at] = lowest[x[at]] = max(row, lowest.get(x[at], -APART) + APART)
+        return cls(level, x, y, np.array(known, np.int64).reshape(-1, 2))
+
+
+def provenance(lineage: Lineage, ax: Axes | None = None) -> Axes:
+    """Draw where a piece of memory comes from.
+
+    Parameters
+    ----------
+    lineage : Lineage
+        Of ``memory.lineage(node)``; its frames may be filtered.
+    ax : Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    Axes
+        From left to right from the memory to its evidence, oldest evidence on top, each with its source and byte offset. Nothing
+        is shown.
+
+    Raises
+    ------
+    InvalidConfig
+        When these are no frames of a lineage.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from matplotlib.figure import Figure
+    >>> from loopkit.memory import ProjectId, Provenance, QueryId, Record, Role, open
+    >>> memory = open(tempfile.mkdtemp())
+    >>> records = [Record(Role.User, "It is light in Lima until six.", None, Provenance("notes", 0))]
+    >>> _ = memory.ingest(records, project=ProjectId("peru"))
+    >>> built = memory.build(ProjectId("peru"), QueryId("light"), "When is it light?", model=lambda prompt: "Until six.")
+    >>> ax = provenance(memory.lineage(built.node), Figure().subplots())
+    >>> ax.get_title(), [label.get_text() for label in ax.get_yticklabels()]
+    ('“Until six.” comes from 1 record of 1 source', ['notes@0: It is light in Lima until six.'])
+    """
+    if not isinstance(lineage, Lineage):
+        raise InvalidConfig("lineage", f"a {type(lineage).__name__} cannot be drawn", "Give memory.lineage(…)")
+    nodes, edges, evidence = (
+        frame_of(getattr(lineage, name), columns, f"lineage.{name}", f"memory.lineage(…).{name}")
+        for name, columns in COLUMNS.items()
+    )
+    places = Places.of(nodes, edges)
+    rows = places.level.count("L0")
+    ax = new_axes(9.5, float(np.clip(1.5 + 0.24 * rows, 2.6, 9))) if ax is None else ax
+    if not len(nodes):
+        ax.set(title="no memory", xticks=[], yticks=[])
+        return ax
+    _draw_nodes(ax, places)
+    ax.set(xlim=(-0.2, places.x.max() + 0.1), ylim=(max(rows - 1, places.y.max()) + 0.6, -0.6), xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
+    ax.yaxis.tick_right()
+    at, names = _evidence(nodes, evidence)
+    ax.set_yticks(at, names, fontsize="small", **PLAIN)
+    ax.tick_params(axis="y", length=0)
+    legend = ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize="small", borderaxespad=0.2)
+    for handle in legend.get_lines():
+        handle.set(markersize=6)
+    ax.set_title(_finding(nodes, edges, evidence), pad=24, **PLAIN)
+    return ax
+
+
+def _draw_nodes(ax: Axes, places: Places) -> None:
+    from matplotlib.collections import LineCollection
+
+    at = np.stack([places.x, places.y], axis=1)
+    few = float(np.clip(60 / max(len(places.edges), 1), 0.05, 1))
+    look: dict[str, Any] = {"linewidths": max(few, 0.4), "alpha": max(few, 0.08), "zorder": 1, "label": "_nolegend_"}
+    ax.add_collection(LineCollection(list(at[places.edges]), colors=GREY, **look))
+    size = float(np.clip(300 / len(places.level), 2.5, 7))
+    for level, mark in LEVELS.items():
+        mine = [each == level for each in places.level]
+        if any(mine):
+            ax.plot(places.x[mine], places.y[mine], linestyle="none", ms=size, mew=0, zorder=2, clip_on=False, **mark)  # type: ignore[arg-type]
+
+
+def _evidence(nodes: pd.DataFrame, evidence: pd.DataFrame) -> tuple[list[float], list[str]]:
+    """Rows and what stands beside them: of few, where the first record of each stands and what it says; of many, their sources."""
+    first = evidence.drop_duplicates("node").set_index("node").reindex(nodes["sha256"][nodes["level"] == "L0"])
+    places = [UNKNOWN if pd.isna(source) else _place(source, path) for source, path in zip(first["source"], first["path"])]
+    if len(places) > NAMED:
+        starts = [at for at, place in enumerate(places) if at == 0 or places[at - 1] != place]
+        ends = [*starts[1:], len(places)]
+        names = [f"{places[start]} ({end - start:,})" for start, end in zip(starts, ends)]
+        return ([(start + end - 1) / 2 for start, end in zip(starts, ends)], names) if len(starts) <= NAMED else ([], [])
+    more = evidence["node"].value_counts().reindex(first.index, fill_value=0) - 1
+    names = [
+        place if place == UNKNOWN else f"{place}@{offset:,}{f' (+{others:,})' if others else ''}: {shown(text)}"
+        for place, offset, others, text in zip(places, first["offset"], more, first["text"])
+    ]
+    return [float(at) for at in range(len(names))], names
+
+
+def _place(source: str, path: object) -> str:
+    """The file where it is known, else the source; the end of a long one says more than its beginning."""
+    place = shown("/".join(Path(path).parts[-2:]) if isinstance(path, str) else source, 1000)
+    return place if len(place) <= 24 else "…" + place[-23:]
+
+
+def _finding(nodes: pd.DataFrame, edges: pd.DataFrame, evidence: pd.DataFrame) -> str:
+    """The piece of memory of which nothing else was made, and how much it stands on."""
+    last = nodes[~nodes["sha256"].isin(edges["parent"])]
+    whole = "“" + shown((last if len(last) else nodes).iloc[-1]["text"], 50) + "”"
+    counts = ((len(evidence), "record"), (evidence["source"].nunique(), "source"))
+    return f"{whole} comes from " + " of ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for count, name in counts)
