@@ -84,16 +84,14 @@ class Cost:
 
     def _card(self) -> Card:
         spent = "unknown" if self.spent is None else _money(self.spent)
-        facts = [("spent", f"{spent} ({self.priced:,} of {self.requests:,} priced)")]
-        if self.lost_tokens is None or self.lost is None:
-            facts.append(("lost", "unknown"))
-        else:
-            said = f"{self.lost_tokens:,} tokens for {_money(self.lost)} ({self.judged:,} of {self.requests:,} judged)"
-            facts.append(("lost", said))
+        lost = "unknown" if self.lost is None else f"{self.lost_tokens:,} tokens for {_money(self.lost)}"
+        spent += "" if self.priced == self.requests else f" ({self.priced:,} priced)"
+        lost += "" if self.judged == self.requests else f" ({self.judged:,} judged)"
+        facts = [("spent", spent), ("lost", lost)]
         if self.lost_seconds is not None and self.lost_seconds_interval is not None:
             low, high = self.lost_seconds_interval
             facts.append(("read again in", f"{self.lost_seconds:,.3g} s ({low:,.3g} to {high:,.3g})"))
-        return Card("Cost", facts + [(name, _money(part)) for name, part in self.parts.items()])
+        return Card(f"Cost of {self.requests:,} requests", facts + [(name, _money(part)) for name, part in self.parts.items()])
 
     def __repr__(self) -> str:
         return self._card().text()
@@ -127,7 +125,7 @@ def cost(requests: Mapping[str, Any] | Iterable[Seen] | Any, prices: Prices) -> 
     >>> prices = Prices(uncached=3, cached=0.3, cache_write=None, output=15)
     >>> counts = {"prompt_tokens": [50_000, 51_000], "cached_tokens": [0, 1_000], "completion_tokens": [100, 100]}
     >>> cost({**counts, "lost_tokens": [0, 49_000]}, prices)
-    Cost: spent 0.303 (2 of 2 priced), lost 49,000 tokens for 0.132 (2 of 2 judged), uncached 0.3, cached 0.0003,…
+    Cost of 2 requests: spent 0.303, lost 49,000 tokens for 0.132, uncached 0.3, cached 0.0003, cache_write 0, ou…
     >>> cost({**counts, "cached_tokens": [0, None], "lost_tokens": [0, None]}, prices).spent     # the second is not priced
     0.1515
     """

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopkit.plot.looks import shown
+from loopkit.plot.looks import numbers, shown
 
 __all__ = ["Group", "Run", "Stack", "groups_of", "labels_of", "runs_of", "same_work"]
 
@@ -33,9 +33,7 @@ class Stack(NamedTuple):
     @classmethod
     def of(cls, usage: pd.DataFrame) -> Stack:
         """Work them out of a frame of requests."""
-        prompt, cached, lost = (
-            usage[name].to_numpy(float, na_value=np.nan) for name in ("prompt_tokens", "cached_tokens", "lost_tokens")
-        )
+        prompt, cached, lost = (numbers(usage, name) for name in ("prompt_tokens", "cached_tokens", "lost_tokens"))
         read = prompt - cached
         lost = np.minimum(lost, read)
         unknown = np.where(np.isnan(cached), prompt, np.where(np.isnan(lost), read, 0))
@@ -96,7 +94,7 @@ def groups_of(usage: pd.DataFrame, names: Mapping[str, str]) -> Iterator[Group]:
 
 def runs_of(group: Group, cache_loss: pd.DataFrame | None) -> Iterator[Run]:
     """The runs of a group, from left to right."""
-    lost, height = (group.usage[name].to_numpy(float, na_value=0) for name in ("lost_tokens", "prompt_tokens"))
+    lost, height = (np.nan_to_num(numbers(group.usage, name)) for name in ("lost_tokens", "prompt_tokens"))
     causes = ["" if not tokens else cause for tokens, cause in zip(lost, _causes(group.usage, cache_loss), strict=True)]
     begin = 0
     for cause, same in groupby(causes):

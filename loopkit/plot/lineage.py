@@ -154,7 +154,7 @@ def _draw_nodes(ax: Axes, places: Places) -> None:
 
 
 def _evidence(nodes: pd.DataFrame, evidence: pd.DataFrame) -> tuple[list[float], list[str]]:
-    """Rows and what stands beside them: of few, where the first record of each stands and what it says; of many, their sources."""
+    """Rows and what stands beside them: of few, where the first record of each stands and what it says; of many, the sources."""
     first = evidence.drop_duplicates("node").set_index("node").reindex(nodes["sha256"][nodes["level"] == "L0"])
     places = [UNKNOWN if pd.isna(source) else _place(source, path) for source, path in zip(first["source"], first["path"])]
     if len(places) > NAMED:

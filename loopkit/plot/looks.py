@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from loopkit.cache.prompts import Prompt
 from loopkit.errors import InvalidConfig
 from loopkit.logs.load import Logs
+from loopkit.request import Request
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["DARK", "GREY", "PLAIN", "STYLES", "characters", "frame_of", "new_axes", "shown"]
+__all__ = ["DARK", "GREY", "PLAIN", "STYLES", "characters", "frame_of", "new_axes", "numbers", "requests_of", "shown"]
 
 DARK, GREY = "#8f3500", "#4d4d4d"
 "Of losses' marks and names; of borders and what was not reported."
@@ -74,3 +78,32 @@ def frame_of(
     if missing:
         raise InvalidConfig(name, f"there is no column {', '.join(missing)}", f"Give a frame like {like}")
     return frame
+
+
+def numbers(frame: pd.DataFrame, column: str) -> NDArray[np.float64]:
+    """A column as floats; what is missing is NaN.
+
+    Raises
+    ------
+    InvalidConfig
+        When it holds no numbers.
+    """
+    try:
+        return np.asarray(frame[column].to_numpy(float, na_value=np.nan), np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig(column, f"the column holds no numbers: {error}", "Give a frame like lk.load(…).usage") from error
+
+
+def requests_of(given: Iterable[Request | Prompt | bytes]) -> list[Request | Prompt | bytes]:
+    """The requests that were given.
+
+    Raises
+    ------
+    InvalidConfig
+        When these are none.
+    """
+    every: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+    for each in every:
+        if not isinstance(each, Request | Prompt | bytes):
+            raise InvalidConfig("requests", f"a {type(each).__name__} is no request", "Give such as session.requests()")
+    return every

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from loopkit.cache.prompts import Prompt
 from loopkit.cache.tree import branches
-from loopkit.plot.looks import GREY, PLAIN, new_axes, shown
+from loopkit.plot.looks import GREY, PLAIN, new_axes, requests_of, shown
 from loopkit.request import Request
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Matrix(NamedTuple):
     @classmethod
     def of(cls, requests: Iterable[Request | Prompt | bytes]) -> Matrix:
         """Work them out."""
-        every = list(requests)
+        every = requests_of(requests)
         unit, tree = branches(every)
         rows, sizes, gaps, low = list[int](), list[int](), list[int](), 0
         for branch in tree:

@@ -15,7 +15,7 @@ import pandas as pd
 from loopkit.logs.frames import finding
 from loopkit.logs.load import Logs
 from loopkit.plot.groups import Group, Run, Stack, groups_of, labels_of, runs_of, same_work
-from loopkit.plot.looks import DARK, GREY, PLAIN, STYLES, characters, frame_of, new_axes, shown
+from loopkit.plot.looks import DARK, GREY, PLAIN, STYLES, characters, frame_of, new_axes, numbers, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,7 +80,7 @@ def prefix_reuse(
     ax = new_axes() if ax is None else ax
     names = {session: shown(name) for session, name in {**labels_of(usage, sessions), **(labels or {})}.items()}
     groups = list(groups_of(usage, names))
-    top = float(np.nanmax(usage["prompt_tokens"].to_numpy(float, na_value=np.nan), initial=1))
+    top = float(np.nanmax(numbers(usage, "prompt_tokens"), initial=1))
     as_bars = len(usage) <= BARS
     headings = _headings(ax, groups)
     above = max((heading.height for heading in headings), default=0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from loopkit.cache.reading import ReadingLine, reading_line
 from loopkit.logs.load import Logs
-from loopkit.plot.looks import frame_of, new_axes
+from loopkit.plot.looks import frame_of, new_axes, numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ class Times(NamedTuple):
     @classmethod
     def of(cls, usage: pd.DataFrame, column: str) -> Times:
         """Work them out of a frame of requests."""
-        read, ms = (usage[name].to_numpy(float, na_value=np.nan) for name in ("read_tokens", column))
+        read, ms = (numbers(usage, name) for name in ("read_tokens", column))
         known = np.isfinite(read) & np.isfinite(ms)
         return cls(read[known], ms[known] / 1000, reading_line(read[known], ms[known]))
 

@@ -16,7 +16,7 @@ from loopkit.cache.parting import divergence
 from loopkit.cache.prompts import Prompt
 from loopkit.cache.tree import Branch, branches
 from loopkit.errors import InvalidConfig
-from loopkit.plot.looks import DARK, GREY, PLAIN, characters, new_axes, shown
+from loopkit.plot.looks import DARK, GREY, PLAIN, characters, new_axes, requests_of, shown
 from loopkit.request import Request
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Layout(NamedTuple):
     def any_request(self, at: int) -> int:
         """A request that goes through a branch."""
         while not self.branches[at].ends:
-            at = next(child for child in range(at + 1, len(self.branches)) if self.branches[child].parent == at)
+            at += 1  # the first that leaves a branch comes right after it
         return self.branches[at].ends[0][0]
 
 
@@ -107,7 +107,7 @@ def prefix_tree(requests: Iterable[Request | Prompt | bytes], ax: Axes | None = 
     >>> ax.get_title(), ax.texts[0].get_text()
     ('2 requests in 2 conversations', 'messages[0].content')
     """
-    every = list(requests)
+    every = requests_of(requests)
     unit, found = branches(every)
     layout = Layout.of(found)
     many = len(layout.leaves)

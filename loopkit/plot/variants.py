@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopkit.plot.looks import GREY, PLAIN, STYLES, frame_of, new_axes, shown
+from loopkit.plot.looks import GREY, PLAIN, STYLES, frame_of, new_axes, numbers, shown
 from loopkit.replay.costs import UNCHANGED
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _tokens(count: float) -> str:
 
 def bars_of(frame: pd.DataFrame) -> Iterator[Bar]:
     """The variants, in their order in the frame."""
-    counts = {name: frame[name].to_numpy(float, na_value=np.nan) for name in COLUMNS[2:6]}
+    counts = {name: numbers(frame, name) for name in COLUMNS[2:6]}
     prompt, cached = counts["prompt_tokens"], counts["cached_tokens"]
     read = prompt - cached
     lost = np.fmin(np.nan_to_num(counts["lost_tokens"]), read)  # a bound may say more was lost than was read

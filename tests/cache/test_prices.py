@@ -60,14 +60,14 @@ def test_what_is_not_reported_is_not_priced_and_said() -> None:
     assert (found.requests, found.priced) == (4, 1)
     assert found.spent == pytest.approx(0.003)
     assert (found.judged, found.lost_tokens) == (2, 500)
-    assert "1 of 4 priced" in repr(found)
+    assert repr(found).startswith("Cost of 4 requests: spent 0.003 (1 priced), lost 500 tokens for 0.00135 (2 judged)")
     with_a_price_of_writing = cost(made, WRITTEN)
     assert (with_a_price_of_writing.priced, with_a_price_of_writing.spent) == (0, None)
     assert with_a_price_of_writing.judged == 1, "no loss costs nothing; what one costs depends on what was written"
-    assert repr(with_a_price_of_writing) == "Cost: spent unknown (0 of 4 priced), lost 0 tokens for 0 (1 of 4 judged)"
+    assert repr(with_a_price_of_writing) == "Cost of 4 requests: spent unknown (0 priced), lost 0 tokens for 0 (1 judged)"
     nothing = cost({"prompt_tokens": []}, PLAIN)
     assert (nothing.spent, nothing.lost, nothing.lost_tokens) == (None, None, None)
-    assert repr(nothing) == "Cost: spent unknown (0 of 0 priced), lost unknown"
+    assert repr(nothing) == "Cost of 0 requests: spent unknown, lost unknown"
 
 
 def test_losses_in_seconds_by_each_servers_own_line() -> None:

@@ -8,12 +8,13 @@ import statistics
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopkit.cache import reading_line
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 30), st.floats(0, 1000)), min_size=4, max_size=12))
 def test_the_slope_is_the_median_of_all_slopes(points: list[tuple[int, float]]) -> None:
     line = reading_line([x for x, _ in points], [y for _, y in points])

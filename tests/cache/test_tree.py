@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopkit.cache import Prompt
@@ -15,6 +15,7 @@ def way(found: tuple[Branch, ...], at: int | None) -> list[int]:
     return [] if at is None else [*way(found, found[at].parent), at]
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.sampled_from([0, 256, 257]), max_size=8), max_size=10))
 def test_two_requests_share_what_their_ways_share(asked: list[list[int]]) -> None:
     unit, found = branches(Prompt(tokens=tokens) for tokens in asked)

@@ -97,3 +97,6 @@ def test_the_axes_given_are_used_and_what_cannot_be_compared_is_refused() -> Non
     assert prefix_tree([b"{}"], mine) is mine
     with pytest.raises(InvalidConfig, match="known in bytes and tokens"):
         prefix_tree([b"{}", Prompt(tokens=[1])])
+    for bad in ("text", 7, [{"role": "user"}]):
+        with pytest.raises(InvalidConfig, match=r"is no request. Give such as session.requests\(\)"):
+            prefix_tree(bad)  # type: ignore[arg-type]

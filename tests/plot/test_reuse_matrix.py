@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
@@ -15,6 +15,7 @@ from loopkit.plot.matrix import Matrix
 from tests.plot.looking import HOSTILE, conversations, drawn
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.lists(st.sampled_from([0, 256, 257]), max_size=6), st.sampled_from([None, "a", "b"])), max_size=12))
 def test_every_pair_as_the_brute_force_says(asked: list[tuple[list[int], str | None]]) -> None:
     found = Matrix.of(Prompt(tokens=tokens, session=session) for tokens, session in asked)

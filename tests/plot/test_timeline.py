@@ -85,7 +85,14 @@ def test_the_axes_given_are_used() -> None:
     assert timeline(usage(3), mine) is mine
 
 
-@pytest.mark.parametrize(("bad", "said"), [(7, "a int cannot be drawn"), (pd.DataFrame(), "no column read_tokens, ttft_ms")])
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (7, "a int cannot be drawn"),
+        (pd.DataFrame(), "no column read_tokens, ttft_ms"),
+        (pd.DataFrame({"read_tokens": ["many"], "ttft_ms": 1.0, "prompt_ms": 1.0}), "read_tokens: the column holds no numbers"),
+    ],
+)
 def test_what_cannot_be_drawn_is_refused(bad: Any, said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         timeline(bad)
