@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Self, assert_never
 
 import msgspec
 
+from loopkit.card import Card
 from loopkit.encoding import decode, encode
 from loopkit.errors import BaselineError, EncodeError, describe
 from loopkit.ids import Sha256Hash
@@ -45,6 +46,8 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Examples
     --------
     >>> baseline = Baseline("Be brief.", ())
+    >>> baseline
+    Baseline: system 9 characters, tools none
     >>> baseline.to_json()
     b'{"system":"Be brief.","tools":[]}'
     >>> Baseline.from_json(baseline.to_json()) == baseline
@@ -94,6 +97,16 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         baseline = cls("\n\n".join(part for part in parts if part), tuple(registry.core_schemas()) if registry else ())
         baseline.to_json()
         return baseline
+
+    def _card(self) -> Card:
+        tools = ", ".join(tool.function.name for tool in self.tools) or "none"
+        return Card("Baseline", [("system", f"{len(self.system):,} characters"), ("tools", tools)])
+
+    def __repr__(self) -> str:
+        return self._card().text()
+
+    def _repr_html_(self) -> str:
+        return self._card().html()
 
     def to_json(self) -> bytes:
         """The bytes of the baseline's file: declared order, nothing sorted, no final newline.

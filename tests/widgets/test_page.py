@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
-
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -15,6 +13,7 @@ from loopkit.records import Assistant, ToolResult
 from loopkit.widgets.page import CELL, Block, Table, as_html, as_text
 from loopkit.widgets.transcript import Transcript
 from tests.logs.make import assistant, stamp
+from tests.reading_html import Read, bare
 
 TEXTS = st.text(st.characters(exclude_categories=[]) | st.sampled_from("<>&\"'$\\=/:\n\t\x00\x1b\u202e\ud83d"), max_size=60)
 BLOCKS = st.builds(Block, TEXTS, TEXTS, st.booleans())
@@ -23,42 +22,6 @@ TABLES = st.integers(1, 3).flatmap(
         lambda table: Table(table.header, [table.rows])  # type: ignore[list-item]
     )
 )
-OWN = {"div", "b", "details", "summary", "table", "tr", "th", "td", "span", "caption"}
-
-
-class Read(HTMLParser):
-    """What a browser makes of it: the text, and nothing but the page's own elements, of which some have a style."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.text = ""
-        self.open: list[str] = []
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag in OWN
-        assert [name for name, _ in attrs] in ([], ["style"])
-        self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_comment(self, data: str) -> None:
-        raise AssertionError("a comment")
-
-    def handle_data(self, data: str) -> None:
-        assert self.open
-        if self.open[-1] != "span":
-            assert "$" not in data
-            assert "\\" not in data
-        self.text += data
-
-
-def bare(text: str) -> str:
-    """Without blanks, and without colons, which the HTML of a fold has no use for."""
-    return "".join(text.split()).replace(":", "")
 
 
 @given(st.lists(BLOCKS | TABLES, max_size=4))
