@@ -185,6 +185,7 @@ def _read_epoch(path: Path, limit: int | None) -> Part | None:
 
 def _part(seen: _Pass) -> Part:
     path = seen.path
+    open_end = seen.cut and seen.kinds[-1:] == b"g"
     start, begin = _check_order(seen)
     kinds = np.frombuffer(bytes(seen.kinds), np.uint8)
     of_requests = np.flatnonzero(kinds == USAGE)
@@ -197,7 +198,7 @@ def _part(seen: _Pass) -> Part:
     losses = loss_columns(seen.losses, np.searchsorted(of_requests, lossy))
     lost = np.where((usage["cached_tokens"] >= 0) & ((usage["expected_tokens"] >= 0) | (usage["shortfall"] != None)), 0, -1)  # noqa: E711
     lost[losses["row"]] = losses["lost_tokens"]
-    if seen.cut and kinds[-1] == USAGE and usage["cached_tokens"][-1] < usage["expected_tokens"][-1]:
+    if open_end and usage["cached_tokens"][-1] < usage["expected_tokens"][-1]:
         lost[-1] = -1  # its loss stands behind the cut, if there is one
     usage["lost_tokens"] = lost
     usage["turn"] = np.searchsorted(users, of_requests) + goes_on
@@ -309,7 +310,7 @@ def _check_order(seen: _Pass) -> tuple[SessionStart, int]:
     if start.session != path.parent.name or str(start.epoch) != path.stem:
         raise _torn(path, 0, f"it says that it is epoch {start.epoch} of session {start.session}")
     begin = 1 + (0 if start.carried is UNSET else start.carried.records)
-    found = CARRIED.match(kinds, 1, begin)
+    found = CARRIED.match(kinds, 1, min(begin, len(kinds)))
     assert found is not None
     if found.end() == len(kinds) < begin and seen.may_end_anywhere():
         del kinds[1:], seen.asked[:], seen.before[:]

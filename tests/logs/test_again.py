@@ -1,0 +1,144 @@
+"""What is read of a log a second time: messages, requests, causes, and traces without text."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from loopkit import cache
+from loopkit.encoding import decode, sha256
+from loopkit.errors import InvalidConfig, LogError, TornLog
+from loopkit.ids import SessionId
+from loopkit.logs.load import load
+from loopkit.records import LogRecord
+from loopkit.session.journal import close_line
+from loopkit.session.session import Session
+from tests.logs.make import assistant, end, kept, replay, start, usage, user, write, write_session
+from tests.logs.test_load import TOOLS, column
+
+GOLDEN = Path(__file__).parents[2] / "data" / "golden"
+
+
+def test_messages(tmp_path: Path) -> None:
+    write_session(tmp_path, "a", TOOLS)
+    made = load(tmp_path).messages
+    assert column(made, "index") == [0, 1, 2, 3, 4, 5, 6]
+    assert column(made, "role") == ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert column(made, "turn") == [None, 1, 1, 1, 1, 2, 2]
+    assert column(made, "tool") == [None, None, None, "now_in", None, None, None]
+    assert column(made, "truncated") == [None, None, None, False, None, None, None]
+    assert column(made, "neutralised") == [None, 0, None, 0, None, 0, None]
+    assert "content" not in made
+    assert set(made["session"]) == {"a"}
+    with_text = load(tmp_path, content=True).messages
+    assert column(with_text, "content")[:4] == ["Be brief.", "What is the time in Lima?", "It is nine.", "09:00"]
+    pd.testing.assert_frame_equal(with_text.drop(columns="content"), made)
+
+
+def test_a_message_has_the_bytes_that_were_sent(tmp_path: Path) -> None:
+    """Joined by commas they are the request's messages."""
+    write_session(tmp_path, "a", TOOLS)
+    logs = load(tmp_path)
+    last = list(logs.requests())[-1]
+    assert last.body is not None
+    sent = decode(last.body)["messages"]
+    made = logs.messages.iloc[: len(sent)]
+    assert made["bytes"].sum() + len(sent) - 1 == len(last.body.split(b'"messages":[', 1)[1]) - len(b"]}")
+    hashes = [sha256(b'{"role":"user","content":"What is the time in Lima?"}')] * 2
+    assert made["sha256"][made["role"] == "user"].tolist() == hashes
+
+
+def test_carried_messages_are_of_no_turn(tmp_path: Path) -> None:
+    second: list[LogRecord] = [start("a", 1, at=5, carried=2), user(1), assistant(2), assistant(7)]
+    write_session(tmp_path, "a", [start("a"), *kept(1), end(4)], [*second, usage(7, 1, 300, 0)])
+    made = load(tmp_path).messages
+    assert column(made[made["epoch"] == 1], "turn") == [None, None, None, 1]
+
+
+def test_messages_are_those_of_the_loading_and_not_of_later(tmp_path: Path) -> None:
+    write_session(tmp_path, "a", [start("a"), *kept(2)])
+    logs = load(tmp_path)
+    write_session(tmp_path, "a", [start("a"), *kept(5)])
+    assert len(logs.messages) == 5
+    assert len(list(logs.requests())) == len(logs.usage) == 2
+    again = pickle.loads(pickle.dumps(load(tmp_path)))
+    assert len(again.messages) == 11
+
+
+def test_a_message_that_is_none_is_named_when_it_is_asked_for(tmp_path: Path) -> None:
+    """Messages are not decoded for the other frames."""
+    path = write_session(tmp_path, "a", [start("a"), *kept(2)]) / "0.jsonl"
+    bodies = [line[:-19] for line in path.read_bytes().splitlines(keepends=True)]
+    bodies[1] = bodies[1].replace(b'"content"', b'"contant"')
+    crc, made = 0, b""
+    for body in bodies:
+        line, crc = close_line(body, crc)
+        made += line
+    path.write_bytes(made)
+    logs = load(tmp_path)
+    assert len(logs.usage) == 2
+    with pytest.raises(TornLog, match=r"0\.jsonl:2: "):
+        _ = logs.messages
+
+
+def test_requests_are_the_bodies_that_were_sent(tmp_path: Path) -> None:
+    logs = load(GOLDEN)
+    sent = list(logs.requests())
+    assert [sha256(prompt.body or b"") for prompt in sent] == logs.usage["request_sha256"].tolist()
+    assert {prompt.session for prompt in sent} == {"format-1"}
+    assert cache.reuse(sent) == cache.reuse(list(logs.requests()))
+    write(tmp_path / "replays/r.jsonl", replay(None, 3))
+    assert list(load(tmp_path).requests()) == [], "a replay's log holds no bodies"
+
+
+def test_diagnose_finds_what_the_frames_have_and_says_its_coverage(tmp_path: Path) -> None:
+    write_session(tmp_path, "a", TOOLS)
+    write_session(tmp_path, "b", [start("b", at=100), user(101), assistant(102), usage(102, 1, 25, None)])
+    write(tmp_path / "replays/r.jsonl", replay("live_system", 4, broken=True))
+    logs = load(tmp_path)
+    found = logs.diagnose()
+    assert found.requests == 4, "replays apart"
+    [loss] = found.losses
+    assert (loss.seen.session, loss.seen.request, loss.lost_tokens) == ("a", 3, 504)
+    assert loss.seen.body is not None
+    assert found.coverage == (0.75, 0.0, 0.0)
+    assert load([]).diagnose().coverage == (None, None, None)
+
+
+def test_diagnose_says_of_a_loaded_log_what_it_says_of_the_session() -> None:
+    seen = cache.seen_in(Session.read(GOLDEN, SessionId("format-1")))
+    live = cache.diagnose(seen)
+    found = load(GOLDEN).diagnose()
+    assert [loss.diagnosis for loss in found.losses] == [loss.diagnosis for loss in live.losses]
+    assert found.coverage == live.coverage
+    assert len(found.losses) > 0
+
+
+def test_a_trace_holds_prefixes_and_no_text(tmp_path: Path) -> None:
+    write_session(tmp_path, "a", TOOLS)
+    write_session(tmp_path, "b", [start("b"), *kept(2)])
+    logs = load(tmp_path)
+    assert logs.export_trace(tmp_path / "trace.jsonl", b"salt" * 4, block=16) == 5
+    rows = [decode(line) for line in (tmp_path / "trace.jsonl").read_bytes().splitlines()]
+    first, second = rows[0]["hash_ids"], rows[1]["hash_ids"]
+    whole = rows[0]["input_length"] // 16
+    assert len(first) == -(-rows[0]["input_length"] // 16)
+    assert second[:whole] == first[:whole]
+    assert second[whole] != first[-1]
+    assert rows[3]["hash_ids"][:whole] == first[:whole], "of another session, too"
+    assert rows[0]["timestamp"] == 2000
+    assert (rows[0]["prompt_tokens"], rows[0]["cached_tokens"], rows[0]["output_length"]) == (1000, 0, 5)
+    assert rows[0]["session"] == rows[1]["session"] != rows[3]["session"]
+    text = (tmp_path / "trace.jsonl").read_text()
+    assert "Lima" not in text
+    assert '"a"' not in text
+    logs.export_trace(tmp_path / "other.jsonl", b"SALT" * 4, block=16)
+    other = [decode(line) for line in (tmp_path / "other.jsonl").read_bytes().splitlines()]
+    assert not {*first}.intersection(other[0]["hash_ids"])
+    with pytest.raises(InvalidConfig, match="salt: 4 bytes are too few"):
+        logs.export_trace(tmp_path / "short.jsonl", b"salt")
+    with pytest.raises(LogError, match="nothing is ever overwritten"):
+        logs.export_trace(tmp_path / "trace.jsonl", b"salt" * 4)
