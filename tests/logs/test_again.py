@@ -135,6 +135,9 @@ def test_a_trace_holds_prefixes_and_no_text(tmp_path: Path) -> None:
     text = (tmp_path / "trace.jsonl").read_text()
     assert "Lima" not in text
     assert '"a"' not in text
+    logs.export_trace(tmp_path / "fine.jsonl", b"salt" * 4, block=1)
+    fine = decode((tmp_path / "fine.jsonl").read_bytes().splitlines()[1])["hash_ids"]
+    assert len(set(fine)) == len(fine), "a block's number stands for all before it, so none comes twice"
     logs.export_trace(tmp_path / "other.jsonl", b"SALT" * 4, block=16)
     other = [decode(line) for line in (tmp_path / "other.jsonl").read_bytes().splitlines()]
     assert not {*first}.intersection(other[0]["hash_ids"])
