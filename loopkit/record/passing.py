@@ -121,8 +121,7 @@ class Passing:
                     return  # an answer that nobody asked for
                 self._answering = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD)
                 request = self._open[0][0]
-                upgrade = [(b"upgrade", value) for name, value in request.headers if name == b"upgrade"]
-                self._answering.send(h11.Request(method=request.method, target=b"/", headers=[(b"host", b"x"), *upgrade]))
+                self._answering.send(h11.Request(method=request.method, target=b"/", headers=[(b"host", b"x")]))
                 self._answering.send(h11.EndOfMessage())
             data = self._answer(self._answering, self._open[0][1], data)
             if self._answering is not None:
@@ -145,8 +144,6 @@ class Passing:
                     if exchange is not None:
                         exchange.end("whole")
                     return answering.trailing_data[0]
-                elif isinstance(event, h11.InformationalResponse) and event.status_code == 101:
-                    self._blind = True
                 elif event is h11.NEED_DATA or event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
                     return b""
         except h11.ProtocolError as error:

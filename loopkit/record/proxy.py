@@ -181,7 +181,8 @@ class Proxy:
             if not await client.write(data):
                 return
             passing.answered(data)
-        passing.answered(b"")
+        if not client.ended:  # else the end may be its doing
+            passing.answered(b"")
         passing.end("hung_up" if client.ended else "cut")
         if not server.broken:
             await client.finish()

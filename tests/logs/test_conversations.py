@@ -55,6 +55,9 @@ def test_a_rewritten_history_stays_in_its_conversation(data: st.DataObject) -> N
     edited = [*mine[:at], "now 07:31", *mine[at + 1 :]]
     sent = [talk(*mine[: size - 2]), talk(*others[:size]), talk(*mine[:size]), talk(*edited)]
     assert placed(*sent)[3] == (0, 2)
+    found = Conversations()
+    new = [found.place(encode({"messages": messages})).new for messages in sent][3]
+    assert new == [encode(turn(at, "now 07:31")), *(encode(turn(number, mine[number])) for number in (size, size + 1))]
 
 
 def test_a_clock_in_the_system_prompt_does_not_part_a_conversation() -> None:
@@ -71,6 +74,12 @@ def test_dropped_cleared_and_summarised_history_stays() -> None:
     assert placed(talk(*whole[:1]), talk(*whole[:7]), cleared) == [(0, None), (0, 0), (0, 1)]
     summarised = [SYSTEM, {"role": "user", "content": "So far: much."}, *talk(*whole)[5:]]
     assert placed(talk(*whole[:7]), summarised) == [(0, None), (0, 0)]
+
+
+def test_a_few_common_words_do_not_make_two_conversations_one() -> None:
+    """The second began before it was recorded."""
+    sent = [talk("a", "b", "Go on.", "c", "d"), talk("v", "w", "Go on.", "x", "y")]
+    assert placed(*sent) == [(0, None), (1, None)]
 
 
 def test_the_same_first_request_twice_is_two_conversations() -> None:

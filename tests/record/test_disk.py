@@ -67,6 +67,20 @@ def test_a_home_that_goes_away_does_not_stop_the_transport(tmp_path: Path, caplo
     assert [each.request for each in recorded(transport.path)] == [2]
 
 
+def test_after_a_failed_sync_the_recording_goes_on_in_a_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = record.transport(tmp_path, httpx.MockTransport(lambda _: httpx.Response(200, content=SAID)))
+    with httpx.Client(transport=transport) as client:
+        client.post("http://host/v1/messages", json={"messages": []})
+        before = transport.path
+        with monkeypatch.context() as broken:
+            broken.setattr("os.fdatasync", lambda _: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+            client.post("http://host/v1/messages", json={"messages": []})
+        client.post("http://host/v1/messages", json={"messages": []})
+    assert [each.request for each in recorded(transport.path)] == [3]
+    assert transport.path != before
+    assert verify(tmp_path).ok
+
+
 def test_verify_sees_a_changed_byte_of_a_recording(tmp_path: Path) -> None:
     transport = record.transport(tmp_path, httpx.MockTransport(lambda _: httpx.Response(200, content=SAID)))
     with httpx.Client(transport=transport) as client:

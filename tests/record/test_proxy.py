@@ -8,6 +8,7 @@ import ssl
 import struct
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -135,14 +136,17 @@ def test_a_request_is_handed_on_as_it_comes(tmp_path: Path) -> None:
             assert rest(client) == WHOLE
 
 
-def test_a_client_that_hangs_up_is_seen_by_the_server(tmp_path: Path) -> None:
-    begin = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {}\n\n"
+@pytest.mark.parametrize("framing", [b"", b"Transfer-Encoding: chunked\r\n"])
+def test_a_client_that_hangs_up_is_seen_by_the_server(framing: bytes, tmp_path: Path) -> None:
+    begin = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + framing + b"\r\n9\r\ndata: {}\n\n"
     with Tee((1, [begin]), close=False) as server, record.proxy(server.url, tmp_path) as proxy:
         with dial(proxy.url) as client:
             client.sendall(post(port_of(proxy.url)))
             until(client, b"\n\n")
         assert server.ended.wait(30)
-        proxy.close()
+        latest = time.monotonic() + 30
+        while not proxy.recorded:  # it is, as soon as the server has hung up too
+            assert time.monotonic() < latest
         assert [each.ended for each in recorded(proxy.path)] == ["hung_up"]
 
 

@@ -109,6 +109,7 @@ def test_responses_of_the_openai_client(way: str, tiny: Server, tmp_path: Path) 
         first, second = here.recorded()
     assert (first.response_id, first.usage.prompt_tokens, first.finish_reason) == (whole.id, 23, "completed")
     assert (second.usage.prompt_tokens, second.usage.cached_tokens, second.ended) == (23, 22, "whole")
+    assert (second.finish_reason, (second.response_id or "")[:5]) == ("completed", "resp_")
     assert second.usage.ttft_ms is not None
 
 
@@ -133,7 +134,7 @@ def test_plain_httpx_and_asyncio_have_one_transport(tiny: Server, tmp_path: Path
         assert client.post(f"{tiny.url}/completion", json=body).json()["tokens_predicted"] == 3
         (log,) = (tmp_path / "a" / "recordings").iterdir()  # it is there once the answer is
         (one,) = recorded(log)
-        assert (one.usage.completion_tokens, one.finish_reason) == (3, "limit")
+        assert (one.usage.completion_tokens, one.usage.ttft_ms, one.finish_reason) == (3, None, "limit")
     transport = record.transport(tmp_path / "b")
     asyncio.run(ask(transport))
     assert [each.ended for each in recorded(transport.path)] == ["whole", "whole", "hung_up"]
@@ -169,6 +170,24 @@ def test_a_hang_up_stops_the_slot(way: str, tmp_path: Path) -> None:
     assert (one.ended, one.finish_reason, one.answered) == ("hung_up", None, False)
 
 
+def test_a_hang_up_of_asyncio_stops_the_slot(tmp_path: Path) -> None:
+    async def leave() -> None:
+        http = httpx2.AsyncClient(transport=record.transport(tmp_path))
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key(server), http_client=http) as client:
+            async with await client.chat.completions.create(
+                model="tiny", messages=ASKED, stream=True, max_tokens=90_000, extra_body={"ignore_eos": True}
+            ) as endless:
+                async for _ in endless:
+                    break
+            latest = time.monotonic() + 30
+            while server.slots()[0].busy:  # with the client still open
+                assert time.monotonic() < latest
+
+    with serve("tiny", slots=1, context=100_000) as server:
+        asyncio.run(leave())
+        assert server.metrics()["tokens_predicted_total"] < 80_000
+
+
 def start(url: str, home: Path) -> tuple[subprocess.Popen[str], str]:
     command = [sys.executable, "-m", "loopkit.cli", "record", "--url", url, "--home", str(home)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
@@ -186,10 +205,13 @@ def test_a_proxy_killed_in_mid_stream_leaves_a_sound_recording(tiny: Server, tmp
             model="tiny", messages=ASKED, stream=True, max_tokens=4000, extra_body={"ignore_eos": True}
         )
         next(iter(stream))
+        (log,) = (tmp_path / "recordings").iterdir()
+        latest = time.monotonic() + 30
+        while log.read_bytes().count(b"\n") < 3:  # a line is written when its answer has passed
+            assert time.monotonic() < latest
         process.kill()
         with pytest.raises((openai.APIError, httpx2.TransportError)):
             list(stream)
-    (log,) = (tmp_path / "recordings").iterdir()
     assert [each.request for each in recorded(log)] == [1, 2, 3]
 
 
