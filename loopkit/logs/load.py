@@ -123,9 +123,10 @@ class Logs:
         return prompts(self.parts)
 
     def diagnose(self) -> Findings:
-        """Judge every loss, as `loopkit.cache.diagnose` does live, and say how much of the log could be judged at all.
+        """Say every loss and its cause, and how much of the log could be judged at all.
 
-        Replays apart: they break the contract on purpose, and what came of it stands in ``cache_loss``.
+        The losses are those of ``cache_loss``; one of a session that had no cause live is judged once more, for now the other
+        sessions at its server are known. Replays break the contract on purpose, and count only where nothing else is there.
 
         Raises
         ------
@@ -214,7 +215,7 @@ class Logs:
         Returns
         -------
         Logs
-            Without rows where none fits; with all problems, since what was not read may be of any session.
+            Without rows where none fits. Problems stay, but those of files whose sessions are all left out.
         """
         kept = {part.session for part in self.parts}
         if session is not None:
@@ -224,17 +225,23 @@ class Logs:
             kept &= {part.session for part in self.parts if part.ended >= moment}
         if model is not None:
             kept &= {part.session for part in self.parts if part.model == model}
-        return dataclasses.replace(self, parts=tuple(part for part in self.parts if part.session in kept))
+        parts = tuple(part for part in self.parts if part.session in kept)
+        gone = set(map(_file, self.parts)).difference(map(_file, parts))
+        return dataclasses.replace(
+            self, parts=parts, unread=tuple(problem for problem in self.unread if problem.path not in gone)
+        )
 
     def concat(self, other: Logs) -> Logs:
-        """Put two together; an epoch that both have is taken from ``other``, which may have been read later.
+        """Put two together; of a file that both have, epochs and problems are those of ``other``, which may have been read later.
 
         Raises
         ------
         LogError
             When two logs have the same session id, for then keys would not tell them apart.
         """
-        parts, unread = [*self.parts, *other.parts], [*self.unread, *other.unread]
+        again = set(map(_file, other.parts))
+        parts = [*self.parts, *other.parts]
+        unread = [*(problem for problem in self.unread if problem.path not in again), *other.unread]
         return _put_together(parts, unread, "raise", content=self.content or other.content)
 
     def __repr__(self) -> str:
@@ -379,6 +386,11 @@ def _put_together(parts: Iterable[Part], problems: Iterable[Problem], errors: Er
             epochs[part.epoch] = part
     ordered = tuple(epochs[number] for epochs in by_session.values() for number in sorted(epochs))
     return Logs(ordered, tuple(known), content)
+
+
+def _file(part: Part) -> str:
+    """The file that a part was read from."""
+    return str(Path(part.path, f"{part.epoch}.jsonl")) if part.source == "loopkit" else part.path
 
 
 def _moment(since: str | datetime.datetime) -> np.datetime64:

@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from loopkit.cache.causes import expected_of
-from loopkit.cache.findings import Findings, diagnose
-from loopkit.cache.prompts import Prompt, body_of
+from loopkit.cache.diagnosis import Diagnosis
+from loopkit.cache.findings import Coverage, Findings, Loss, diagnose
+from loopkit.cache.prompts import Prompt
 from loopkit.cache.prompts import parts as parts_of
 from loopkit.cache.seen import Seen
-from loopkit.encoding import encode
+from loopkit.encoding import decode, encode
 from loopkit.errors import InvalidConfig, LogError, describe
 from loopkit.logs.columns import Part
 from loopkit.records import Usage
 
 __all__ = ["diagnosed", "export", "prompts"]
 
+UNEXPLAINED = "unexplained"
+COUNTED = ("expected", "reusable", "cached", "lost")
 SALT = 16
 "Bytes that a salt has at least: with a shorter one, texts could be guessed and tried."
 
@@ -42,34 +45,68 @@ def prompts(parts: Iterable[Part]) -> Iterator[Prompt]:
 
 
 def diagnosed(parts: Iterable[Part]) -> Findings:
-    """Every loss and its cause, of all sessions in the order of time; replays apart, which break the contract on purpose."""
-    seen = [each for part in parts if part.source != "replay" for each in _near_losses(_seen(part))]
-    return diagnose(sorted(seen, key=lambda each: each.time or ""))
+    """The losses of a log with their causes; replays, which break the contract on purpose, only where nothing else is there.
+
+    Causes are those that were found live, or when a foreign log was read. Only what nobody could explain then is judged again:
+    now the other sessions at the same server are known, too.
+    """
+    every = list(parts)
+    judged = [part for part in every if part.source != "replay"] or every
+    again = _judged_again([part for part in judged if part.source == "loopkit"])
+    losses = [loss for part in judged for loss in _losses(part, again)]
+    losses.sort(key=lambda loss: loss.seen.time or "")
+    cached, reusable = ([part.usage[name] >= 0 for part in judged] for name in ("cached_tokens", "reusable_tokens"))
+    requests = sum(map(len, cached))
+    lost = sum(loss.lost_tokens for loss in losses)
+    named = sum(loss.lost_tokens for loss in losses if loss.diagnosis.cause != UNEXPLAINED)
+    coverage = Coverage(
+        with_usage=sum(int(each.sum()) for each in cached) / requests if requests else None,
+        rendered_exactly=sum(int(each.sum()) for each in reusable) / requests if requests else None,
+        with_a_cause=named / lost if lost else None,
+    )
+    return Findings(tuple(losses), requests, coverage)
+
+
+def _losses(part: Part, again: Mapping[tuple[str | None, int, int | None], Diagnosis]) -> Iterator[Loss]:
+    found = part.losses
+    for at, row in enumerate(found["row"].tolist()):
+        seen = _of_row(part, row)
+        cause, certainty, mendable_by, where, evidence = (found[name][at] for name in Diagnosis._fields)
+        said = Diagnosis(cause, certainty, mendable_by, where, decode(evidence))
+        if said.cause == UNEXPLAINED:
+            said = again.get((seen.session, seen.epoch, seen.request), said)
+        before = at - 1 if at and found["row"][at - 1] == row - 1 else None
+        same = before is not None and all(found[name][before] == found[name][at] for name in ("cause", "where"))
+        expected, reusable, cached, lost = (int(found[f"{name}_tokens"][at]) for name in COUNTED)
+        yield Loss(seen, expected, reusable if reusable >= 0 else None, cached, lost, said, first=not same)
+
+
+def _judged_again(parts: Sequence[Part]) -> dict[tuple[str | None, int, int | None], Diagnosis]:
+    """What the requests of all sessions together explain; their bodies are only read where a loss has no cause."""
+    if not any(part.requests is not None and UNEXPLAINED in part.losses["cause"] for part in parts):
+        return {}
+    seen = sorted((each for part in parts for each in _near_losses(_seen(part))), key=lambda each: each.time or "")
+    return {(loss.seen.session, loss.seen.epoch, loss.seen.request): loss.diagnosis for loss in diagnose(seen).losses}
 
 
 def _seen(part: Part) -> Iterator[Seen]:
-    known: Iterable[Seen | Prompt | None] = [None] * len(part.usage["request"]) if part.requests is None else part.requests()
     where = f"{part.engine} {part.model}"  # no log names its server; two models have two caches in any case
-    for at, each in enumerate(known):
-        if isinstance(each, Seen):
-            yield replace(each, session=part.session, epoch=part.epoch, server=each.server or where)
-        else:
-            yield Seen(
-                usage=_usage(part, at),
-                session=part.session,
-                epoch=part.epoch,
-                request=_known(part.usage["request"][at]),
-                time=_time(part, at),
-                slot=part.slot,
-                body=_body(each),
-                engine=part.engine,
-                model=part.model,
-                server=where,
-            )
+    for at, each in enumerate([None] * len(part.usage["request"]) if part.requests is None else part.requests()):
+        yield replace(each if isinstance(each, Seen) else _of_row(part, at), server=where)
 
 
-def _body(prompt: Prompt | None) -> bytes | None:
-    return None if prompt is None or (prompt.body is None and prompt.messages is None) else body_of(prompt)
+def _of_row(part: Part, at: int) -> Seen:
+    """What the row of a request says of it."""
+    return Seen(
+        usage=Usage(**{name: _known(part.usage[name][at]) for name in Usage.__struct_fields__}),
+        session=part.session,
+        epoch=part.epoch,
+        request=_known(part.usage["request"][at]),
+        time=_time(part, at),
+        slot=part.slot,
+        engine=part.engine,
+        model=part.model,
+    )
 
 
 def _near_losses(requests: Iterator[Seen]) -> Iterator[Seen]:
@@ -83,11 +120,6 @@ def _near_losses(requests: Iterator[Seen]) -> Iterator[Seen]:
         last, lost = now, loses
     if last is not None:
         yield last if lost else replace(last, body=None)
-
-
-def _usage(part: Part, at: int) -> Usage:
-    found = {name: _known(part.usage[name][at]) for name in Usage.__struct_fields__}
-    return Usage(**found)
 
 
 def _known(value: Any) -> Any:

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from msgspec import structs
 
 from loopkit import cache
 from loopkit.encoding import decode, sha256
 from loopkit.errors import InvalidConfig, LogError, TornLog
-from loopkit.ids import SessionId
 from loopkit.logs.load import load
 from loopkit.records import LogRecord
 from loopkit.session.journal import close_line
-from loopkit.session.session import Session
-from tests.logs.make import assistant, end, kept, replay, start, usage, user, write, write_session
+from tests.logs.make import assistant, end, kept, loss, replay, start, usage, user, write, write_session
 from tests.logs.test_load import TOOLS, column
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
@@ -94,27 +93,44 @@ def test_requests_are_the_bodies_that_were_sent(tmp_path: Path) -> None:
     assert list(load(tmp_path).requests()) == [], "a replay's log holds no bodies"
 
 
-def test_diagnose_finds_what_the_frames_have_and_says_its_coverage(tmp_path: Path) -> None:
+def test_diagnose_says_what_the_frame_of_losses_says_and_its_coverage(tmp_path: Path) -> None:
     write_session(tmp_path, "a", TOOLS)
     write_session(tmp_path, "b", [start("b", at=100), user(101), assistant(102), usage(102, 1, 25, None)])
     write(tmp_path / "replays/r.jsonl", replay("live_system", 4, broken=True))
     logs = load(tmp_path)
     found = logs.diagnose()
     assert found.requests == 4, "replays apart"
-    [loss] = found.losses
-    assert (loss.seen.session, loss.seen.request, loss.lost_tokens) == ("a", 3, 504)
-    assert loss.seen.body is not None
-    assert found.coverage == (0.75, 0.0, 0.0)
+    [lost] = found.losses
+    assert (lost.seen.session, lost.seen.request, lost.lost_tokens, lost.reusable_tokens) == ("a", 3, 504, 1104)
+    assert lost.diagnosis == ("slot_taken", "confirmed", "server", "slot 0", {"slot": 0, "taken_by": "b"})
+    assert found.coverage == (0.75, 0.5, 1.0)
+    assert repr(found) == (
+        "1 losses in 4 requests: slot_taken 504 tokens, with usage 75%, rendered exactly 50%, lost with a cause 100%"
+    )
+    replays = load(tmp_path / "replays/r.jsonl").diagnose()
+    assert [each.first for each in replays.losses] == [True, False, False], "one event"
     assert load([]).diagnose().coverage == (None, None, None)
 
 
-def test_diagnose_says_of_a_loaded_log_what_it_says_of_the_session() -> None:
-    seen = cache.seen_in(Session.read(GOLDEN, SessionId("format-1")))
-    live = cache.diagnose(seen)
-    found = load(GOLDEN).diagnose()
-    assert [loss.diagnosis for loss in found.losses] == [loss.diagnosis for loss in live.losses]
-    assert found.coverage == live.coverage
-    assert len(found.losses) > 0
+def test_what_had_no_cause_live_is_judged_again_beside_the_other_sessions(tmp_path: Path) -> None:
+    """While it was written, nobody here knew of the other session at the same slot."""
+    unexplained = structs.replace(loss(20, 2, expected=1004, cached=0, cause="unexplained"), certainty="unexplained", evidence={})
+    mine = [
+        user(1),
+        assistant(2),
+        usage(2, 1, 1000, 0),
+        user(19),
+        assistant(20),
+        usage(20, 2, 1100, 0, expected=1004),
+        unexplained,
+    ]
+    write_session(tmp_path, "a", [start("a"), *mine])
+    assert [each.diagnosis.cause for each in load(tmp_path).diagnose().losses] == ["unexplained"]
+    write_session(tmp_path, "b", [start("b"), user(9), assistant(10), usage(10, 1, 3000, 0)])
+    [lost] = load(tmp_path).diagnose().losses
+    assert (lost.diagnosis.cause, lost.lost_tokens) == ("slot_taken", 1004)
+    write_session(tmp_path, "b", [start("b", model="another"), user(9), assistant(10), usage(10, 1, 3000, 0)])
+    assert [each.diagnosis.cause for each in load(tmp_path).diagnose().losses] == ["unexplained"], "another model's cache"
 
 
 def test_a_trace_holds_prefixes_and_no_text(tmp_path: Path) -> None:

@@ -106,3 +106,22 @@ def test_a_damaged_session_hides_none_beside_it(tmp_path: Path) -> None:
     logs = load(tmp_path, errors="report")
     assert logs.problems["kind"].tolist() == ["not_a_log", "torn", "torn", "torn"]
     assert logs.usage["session"].tolist() == ["line-lost"]
+
+
+def test_problems_go_with_their_files(tmp_path: Path) -> None:
+    for session in ("empty", "text-changed", "line-lost"):
+        shutil.copytree(HOME / "sessions" / session, tmp_path / "sessions" / session)
+    logs = load(tmp_path, errors="report")
+
+    def named(logs: Logs) -> list[str]:
+        return [Path(problem.path).parent.name for problem in logs.unread]
+
+    assert named(logs) == ["empty", "line-lost", "text-changed"]
+    assert named(logs.where(session="line-lost")) == ["empty", "line-lost"], "of the empty one nobody knows the session"
+    module = runpy.run_path(str(HOME / "make_malformed.py"))
+    whole = b"".join(module["closed"](module["lines"]("line-lost")))
+    (tmp_path / "sessions" / "line-lost" / "0.jsonl").write_bytes(whole)
+    later = load(tmp_path / "sessions" / "line-lost")
+    assert named(logs.concat(later)) == ["empty", "text-changed"], "it was mended"
+    assert len(logs.concat(later).usage) == len(logs.usage) + 2
+    assert named(logs.concat(logs)) == named(logs)
