@@ -18,6 +18,7 @@ from loopkit import logs
 from loopkit.errors import LogError, TornLog
 from loopkit.logs import schema
 from loopkit.logs.load import load
+from tests.benchmarks.transcripts import write_transcripts
 from tests.logs import make
 
 ONE = 10_000
@@ -116,6 +117,18 @@ def test_two_sessions_of_one_id_are_refused(home: Path) -> None:
     make.write_session(home / "other", "s03", [make.start("s03"), *make.kept(1)])
     with pytest.raises(LogError, match=r"has the session id s03 too, .* Scan them one at a time"):
         logs.scan([home, home / "other"])
+
+
+def test_copies_in_other_tools_logs_are_counted_once(tmp_path: Path) -> None:
+    """A resumed conversation begins with a copy of the one before, in a file of its own."""
+    write_transcripts(tmp_path, 3, 40)
+    (first, *_) = sorted(tmp_path.rglob("*.jsonl"))
+    first.with_name("resumed.jsonl").write_bytes(first.read_bytes())
+    found, loaded = logs.scan(tmp_path, partition_bytes=1), load(tmp_path)
+    assert len(loaded.usage) > 0
+    assert loaded.problems["kind"].tolist() == ["left_out"]
+    assert len(computed(found.usage)) == len(loaded.usage)
+    assert computed(found.usage)["prompt_tokens"].sum() == loaded.usage["prompt_tokens"].sum()
 
 
 def test_an_empty_home_has_all_columns(tmp_path: Path) -> None:
