@@ -23,12 +23,12 @@ from loopkit.card import Card
 from loopkit.errors import InvalidConfig, LogError
 from loopkit.logs import frames, schema
 from loopkit.logs.columns import Part
-from loopkit.logs.copies import counted_once
 from loopkit.logs.executors import each_read, sizes_of
 from loopkit.logs.find import HOW, File, Loadable, find
 from loopkit.logs.problems import Errors, Problem, problem_of
 from loopkit.logs.requests import diagnosed, export, prompts
 from loopkit.logs.tables import write_csv, write_parquet
+from loopkit.logs.together import problems_of_others, together
 
 __all__ = ["Loadable", "Logs", "load", "look", "read_all"]
 
@@ -226,10 +226,9 @@ class Logs:
         if model is not None:
             kept &= {part.session for part in self.parts if part.model == model}
         parts = tuple(part for part in self.parts if part.session in kept)
-        gone = set(map(_file, self.parts)).difference(map(_file, parts))
-        return dataclasses.replace(
-            self, parts=parts, unread=tuple(problem for problem in self.unread if problem.path not in gone)
-        )
+        files = {part.path for part in parts}
+        gone = [part for part in self.parts if part.session not in kept and part.path not in files]
+        return dataclasses.replace(self, parts=parts, unread=problems_of_others(self.unread, gone))
 
     def concat(self, other: Logs) -> Logs:
         """Put two together; of a file that both have, epochs and problems are those of ``other``, which may have been read later.
@@ -239,10 +238,8 @@ class Logs:
         LogError
             When two logs have the same session id, for then keys would not tell them apart.
         """
-        again = set(map(_file, other.parts))
-        parts = [*self.parts, *other.parts]
-        unread = [*(problem for problem in self.unread if problem.path not in again), *other.unread]
-        return _put_together(parts, unread, "raise", content=self.content or other.content)
+        unread = [*problems_of_others(self.unread, other.parts), *other.unread]
+        return Logs(*together([*self.parts, *other.parts], unread, "raise"), self.content or other.content)
 
     def __repr__(self) -> str:
         return self._card().text()
@@ -366,31 +363,7 @@ def read_all(
     strange = next((problem for problem in problems if problem.kind == "not_a_log"), None)
     if strange is not None and not parts and errors == "raise":
         raise LogError(strange.path, strange.why, HOW)
-    return _put_together(parts, problems, errors, content=content)
-
-
-def _put_together(parts: Iterable[Part], problems: Iterable[Problem], errors: Errors, *, content: bool) -> Logs:
-    """Each epoch once, the epochs of a session together and in order."""
-    by_session: dict[str, dict[int, Part]] = {}
-    once, copied = counted_once(list(parts))
-    known = list(dict.fromkeys([*problems, *copied]))
-    for part in once:
-        epochs = by_session.setdefault(part.session, {})
-        other = next(iter(epochs.values()), part)
-        if other.path != part.path and Path(other.path).resolve() != Path(part.path).resolve():
-            why = f"{other.path} has the session id {part.session} too, and keys would not tell them apart"
-            if errors == "raise":
-                raise LogError(part.path, why, "Load them one at a time")
-            known.append(Problem(part.path, None, None, "left_out", why))
-        else:
-            epochs[part.epoch] = part
-    ordered = tuple(epochs[number] for epochs in by_session.values() for number in sorted(epochs))
-    return Logs(ordered, tuple(known), content)
-
-
-def _file(part: Part) -> str:
-    """The file that a part was read from."""
-    return str(Path(part.path, f"{part.epoch}.jsonl")) if part.source == "loopkit" else part.path
+    return Logs(*together(parts, problems, errors), content)
 
 
 def _moment(since: str | datetime.datetime) -> np.datetime64:

@@ -115,16 +115,8 @@ def test_diagnose_says_what_the_frame_of_losses_says_and_its_coverage(tmp_path: 
 def test_what_had_no_cause_live_is_judged_again_beside_the_other_sessions(tmp_path: Path) -> None:
     """While it was written, nobody here knew of the other session at the same slot."""
     unexplained = structs.replace(loss(20, 2, expected=1004, cached=0, cause="unexplained"), certainty="unexplained", evidence={})
-    mine = [
-        user(1),
-        assistant(2),
-        usage(2, 1, 1000, 0),
-        user(19),
-        assistant(20),
-        usage(20, 2, 1100, 0, expected=1004),
-        unexplained,
-    ]
-    write_session(tmp_path, "a", [start("a"), *mine])
+    first: list[LogRecord] = [start("a"), user(1), assistant(2), usage(2, 1, 1000, 0)]
+    write_session(tmp_path, "a", [*first, user(19), assistant(20), usage(20, 2, 1100, 0, expected=1004), unexplained])
     assert [each.diagnosis.cause for each in load(tmp_path).diagnose().losses] == ["unexplained"]
     write_session(tmp_path, "b", [start("b"), user(9), assistant(10), usage(10, 1, 3000, 0)])
     [lost] = load(tmp_path).diagnose().losses
