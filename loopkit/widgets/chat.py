@@ -68,6 +68,7 @@ class ChatPanel(Panel):
         self.turn: Turn | None = None
         self._stopping = False
         self._length = 0
+        self._painted: list[Block] = []
         self._read()
 
     def ask(self, text: str) -> None:
@@ -135,7 +136,6 @@ class ChatPanel(Panel):
 
     def _take(self, event: TurnEvent) -> None:
         self._transcript.take(event)
-        self._changed.set()
         if self._stopping:  # it was said before the turn had begun
             self.loop.stop()
 
@@ -163,8 +163,6 @@ class ChatPanel(Panel):
         settled, writing = self._transcript.blocks()
         return [*settled, *writing]
 
-    # the skin
-
     def _dress(self) -> ipw.Widget:
         self._past, self._now, self._status = ipw.HTML(), ipw.HTML(), ipw.HTML()
         self._text = ipw.Textarea(placeholder="Ask something", rows=2, layout={"flex": "1 1 auto", "width": "auto"})
@@ -173,12 +171,17 @@ class ChatPanel(Panel):
         self._go_on = self._button("Go on", self.go_on)
         self._list = ipw.Dropdown(layout={"width": "22em"})
         self._resume = self._button("Resume", lambda: self.resume(self._list.value or ""))
-        self._again = self._button("List again", lambda: None)
+        again = self._button("List again", self._list_again)
+        self._list_again()
         # a box that is filled from below stays at its end while it scrolls
         below = {"display": "flex", "flex_flow": "column-reverse", "max_height": "32em", "overflow": "auto"}
         talk = ipw.Box([ipw.VBox([self._past, self._now], layout={"flex": "0 0 auto"})], layout=below)
         asking = ipw.HBox([self._text, self._send, self._stop, self._go_on])
-        return ipw.VBox([talk, self._status, asking, ipw.HBox([self._list, self._resume, self._again])])
+        return ipw.VBox([talk, self._status, asking, ipw.HBox([self._list, self._resume, again])])
+
+    def _list_again(self) -> None:
+        self._list.options = self.sessions()[:LISTED]
+        self._list.value = self.loop.session.id if self.loop.session.id in self._list.options else None
 
     def _ask_typed(self) -> None:
         self.ask(self._text.value)
@@ -186,13 +189,10 @@ class ChatPanel(Panel):
 
     def _paint(self) -> None:
         settled, writing = self._transcript.blocks()
-        self._past.value, self._now.value = as_html(settled), as_html([*writing, *self._failed()])
+        if settled != self._painted:  # most often nothing but the last words are new
+            self._painted, self._past.value = settled, as_html(settled)
+        self._now.value = as_html([*writing, *self._failure()])
         self._status.value = as_html([Block("", repr(self))])
-        running = self.running
-        for widget, off in ((self._send, running), (self._go_on, running), (self._resume, running), (self._stop, not running)):
-            widget.disabled = off
-        if not running:
-            listed = self.sessions()[:LISTED]
-            if self._list.options != tuple(listed):
-                self._list.options = listed
-                self._list.value = self.loop.session.id if self.loop.session.id in listed else None
+        for widget in (self._send, self._go_on, self._resume):
+            widget.disabled = self.running
+        self._stop.disabled = not self.running

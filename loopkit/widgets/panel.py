@@ -30,17 +30,14 @@ class Panel:
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
-        "What the last call of a button, or the last work in the background, raised."
-        self.closed = False
+        "What the last button's method raised, or the last work in the background."
         self.running = False
         "Whether work is going on in the background."
-        self._skin: ipw.Widget | None = None
-        self._widgets: list[ipw.Widget] = []
+        self.closed = False
+        self._skin: list[ipw.Widget] = []
+        "The outermost widget, and all that it is made of."
         self._painting = threading.Lock()
-        self._changed = threading.Event()
-        self._threads: list[threading.Thread] = []
-
-    # what a panel is made of
+        self._thread = threading.Thread()
 
     def _card(self) -> Card:
         raise NotImplementedError
@@ -53,106 +50,92 @@ class Panel:
         raise NotImplementedError
 
     def _paint(self) -> None:
-        """Bring what the widgets show up to date; called where there are some."""
+        """Bring what the widgets show up to date. It only assigns: what can go wrong belongs into a method, which says so."""
         raise NotImplementedError
-
-    # forms without a front end
 
     def __repr__(self) -> str:
         return self._card().text()
 
     def __str__(self) -> str:
-        return "\n".join(filter(None, (self._card().text(), as_text([*self._page(), *self._failed()]))))
+        return "\n".join(filter(None, (repr(self), as_text([*self._page(), *self._failure()]))))
 
     def _repr_html_(self) -> str:
-        return self._card().html() + as_html([*self._page(), *self._failed()])
-
-    def _failed(self) -> list[Block]:
-        """The error, as a part of the page."""
-        if self.error is None:
-            return []
-        own = isinstance(self.error, LoopkitError)  # whose text says all that its type does
-        lines = traceback.format_exception_only(self.error)
-        text = "".join([str(self.error), "\n", *lines[1:]] if own else lines)
-        return [Block("error", text.strip())]
-
-    # the skin
+        return self._card().html() + as_html([*self._page(), *self._failure()])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         """The widgets; IPython puts the other forms beside them, for those who cannot show widgets."""
         if self.closed:
             return {}
-        if self._skin is None:
-            self._skin = self._dress()
-            self._widgets = list(family(self._skin))
+        if not self._skin:
+            self._skin = list(family(self._dress()))
             self.paint()
-        bundle: dict[str, Any] = self._skin._repr_mimebundle_()
-        return {kind: data for kind, data in bundle.items() if kind.startswith("application/")}
+        kind = "application/vnd.jupyter.widget-view+json"
+        return {kind: self._skin[0]._repr_mimebundle_()[kind]}
+
+    def _failure(self) -> list[Block]:
+        """The error, as a part of a page."""
+        if self.error is None:
+            return []
+        first, *notes = traceback.format_exception_only(self.error)
+        text = str(self.error) if isinstance(self.error, LoopkitError) else first
+        return [Block("error", "\n".join([text, *notes]).strip())]
 
     def paint(self) -> None:
         """Show the present state in the widgets, where there are any."""
         with self._painting:
-            if self._skin is not None:
+            if self._skin:
                 self._paint()
 
-    def _call(self, method: Callable[[], object]) -> None:
-        """Do what a button says; what goes wrong is shown, for nobody sees what a handler raises."""
-        self.error = None
-        try:
-            method()
-        except Exception as error:  # noqa: BLE001  # shown in the panel, and kept
-            self.error = error
-        self.paint()
-
     def _button(self, label: str, method: Callable[[], object]) -> ipw.Button:
+        """A button that calls a method; what goes wrong is shown, for nobody sees what a handler raises."""
+
+        def click(_: ipw.Button) -> None:
+            self.error = None
+            try:
+                method()
+            except Exception as error:  # noqa: BLE001  # shown in the panel, and kept
+                self.error = error
+            self.paint()
+
         made = ipw.Button(description=label, layout={"width": "auto", "flex": "0 0 auto"})
-        made.on_click(lambda _: self._call(method))
+        made.on_click(click)
         return made
 
-    # the background
-
     def _begin(self, work: Callable[[], object], name: str) -> None:
-        """Run work in a thread, with another that paints; both end with it."""
-        ended = threading.Event()
+        """Run work in a thread; another paints meanwhile, and ends when it has ended."""
 
         def run() -> None:
             try:
                 work()
             except BaseException as error:  # noqa: BLE001  # shown in the panel, and raised by `wait`
                 self.error = error
-            finally:
-                self.running = False
-                ended.set()
-                self._changed.set()
 
-        def paint() -> None:
-            while not ended.wait(PAUSE):
-                self._changed.wait()
-                self._changed.clear()
+        def watch() -> None:
+            while worker.is_alive():
+                worker.join(PAUSE)
                 self.paint()
+            self.running = False
             self.paint()
 
         self.error, self.running = None, True
-        self._threads = [
-            threading.Thread(target=target, name=f"loopkit {what}", daemon=True)
-            for what, target in ((name, run), ("paint", paint))
-        ]
-        for thread in self._threads:
-            thread.start()
+        worker = threading.Thread(target=run, name=f"loopkit {name}", daemon=True)
+        worker.start()
+        self._thread = threading.Thread(target=watch, name="loopkit paint", daemon=True)
+        self._thread.start()
+
+    def _cancel(self) -> None:
+        """Tell the running work to end; is called until it has."""
 
     def wait(self) -> None:
         """Wait until nothing runs any more; what the work raised is raised here. Ctrl-C stops the work."""
         try:
-            for thread in self._threads:
-                thread.join()
+            while self._thread.is_alive():
+                self._thread.join(PAUSE)
         except KeyboardInterrupt:
             self.stop()
             raise
         if self.error is not None:
             raise self.error
-
-    def _cancel(self) -> None:
-        """Tell the running work to end; may be called again and again."""
 
     def stop(self, seconds: float = 2.0) -> bool:
         """Stop what runs in the background.
@@ -168,21 +151,18 @@ class Panel:
             Whether it has ended; a tool that runs is waited for, for nothing can stop it from outside.
         """
         until = time.monotonic() + seconds
-        while any(thread.is_alive() for thread in self._threads) and time.monotonic() < until:
-            if self.running:
-                self._cancel()  # again and again: it may not have begun
-            for thread in self._threads:
-                thread.join(PAUSE)
+        while self._thread.is_alive() and time.monotonic() < until:
+            self._cancel()
+            self._thread.join(PAUSE)
         return not self.running
 
     def close(self) -> None:
         """Stop what runs, and close every widget and its comm; again does nothing."""
         self.stop()
         with self._painting:
-            self.closed, self._skin = True, None
-            for widget in self._widgets:
-                widget.close()
-            self._widgets.clear()
+            self.closed, skin, self._skin = True, self._skin, []
+        for widget in skin:
+            widget.close()
 
     def __enter__(self) -> Self:
         return self
@@ -199,15 +179,12 @@ def family(widget: ipw.Widget) -> Iterator[ipw.Widget]:
     >>> [type(each).__name__ for each in family(ipw.HBox([ipw.Button()]))]
     ['HBox', 'Button', 'Layout', 'ButtonStyle', 'Layout']
     """
-    found: dict[int, ipw.Widget] = {}
-
-    def visit(each: object) -> None:
-        if isinstance(each, ipw.Widget) and id(each) not in found:
-            found[id(each)] = each
-            for name in each.keys:
-                value = getattr(each, name)
-                for part in value if isinstance(value, tuple | list) else [value]:
-                    visit(part)
-
-    visit(widget)
-    yield from found.values()
+    found: dict[ipw.Widget, None] = {}
+    open_: list[object] = [widget]
+    while open_:
+        each = open_.pop(0)
+        if isinstance(each, ipw.Widget) and each not in found:
+            found[each] = None
+            values = [getattr(each, name) for name in each.keys]
+            open_[:0] = [part for value in values for part in (value if isinstance(value, tuple | list) else [value])]
+    yield from found

@@ -23,24 +23,15 @@ from loopkit.server.hangup import HangUp
 from loopkit.session.session import Session
 from loopkit.widgets.page import Block, Page, Table, as_html
 from loopkit.widgets.panel import Panel
-from loopkit.widgets.rows import cell
+from loopkit.widgets.rows import cells
 
 __all__ = ["Replay"]
 
 CHOICE: Final = (*VARIANTS, "window(4)")
-COLUMNS: Final = {
-    "requests": "requests",
-    "changed": "changed",
-    "read_tokens": "read",
-    "read_tokens_more": "read more",
-    "lost_tokens": "lost",
-    "ttft_ms": "first token ms",
-    "ttft_ms_more": "ms more",
-    "ttft_ms_low": "at least",
-    "ttft_ms_high": "at most",
-    "causes": "causes",
-}
-"What is shown of `loopkit.replay.summary`, and what it is called here."
+_TOKENS = {"changed": "changed", "read_tokens": "read", "read_tokens_more": "read more", "lost_tokens": "lost"}
+_TIMES = {"ttft_ms": "first token ms", "ttft_ms_more": "ms more", "ttft_ms_low": "at least", "ttft_ms_high": "at most"}
+COLUMNS: Final = {"variant": "variant", "requests": "requests", **_TOKENS, **_TIMES, "causes": "causes"}
+"What is shown of ``loopkit.replay.summary``, and what it is called here."
 
 
 class Replay(Panel):
@@ -59,8 +50,6 @@ class Replay(Panel):
     ----------
     frame : DataFrame or None
         The rows of the runs that have ended; as of :func:`loopkit.replay.compare`.
-    done, total : int
-        Requests sent, and to be sent.
 
     Examples
     --------
@@ -83,10 +72,13 @@ class Replay(Panel):
         if not isinstance(session, Session):
             raise InvalidConfig("session", f"a {type(session).__name__} is not a Session", "Use loop.session, or Session.read(…)")
         self.session, self.server, self.home = session, server, home
-        self.frame: pd.DataFrame | None = None
-        self.done = self.total = 0
         self.state = "idle"
-        self._hang_up = HangUp()
+        self._clear(0)
+
+    def _clear(self, total: int) -> None:
+        self.frame: pd.DataFrame | None = None
+        self._rows: list[list[str]] = []
+        self._done, self._total, self._hang_up = 0, total, HangUp()
 
     def run(self, variants: Sequence[str], repeats: int = 1) -> None:
         """Measure in the background; see :func:`loopkit.replay.compare`, and :meth:`wait` for the end.
@@ -99,61 +91,41 @@ class Replay(Panel):
         if self.running:
             raise LoopBusy(self.session.id)
         requests = sum(isinstance(record, UsageRecord) for epoch in self.session.epochs for record in epoch.records)
-        self.done, self.total = 0, requests * (1 + len(variants)) * repeats
-        self.frame, self.state, self._hang_up = None, "running", HangUp()
+        self._clear(requests * (1 + len(variants)) * repeats)
+        hang_up = self._hang_up
 
         def work() -> None:
+            asked = self.session, self.server, variants, repeats
             try:
-                compare(
-                    self.session,
-                    self.server,
-                    variants,
-                    repeats,
-                    home=self.home,
-                    progress=False,
-                    on_request=self._count,
-                    on_run=self._take,
-                    hang_up=self._hang_up,
-                )
+                compare(*asked, home=self.home, progress=False, on_request=self._count, on_run=self._take, hang_up=hang_up)
                 self.state = "done"
             except BaseException as error:
-                self.state = "stopped" if self._hang_up.is_set() else "failed"
-                if not self._hang_up.is_set() or not isinstance(error, ServerError):
+                self.state = "stopped" if hang_up.is_set() else "failed"
+                if self.state == "failed" or not isinstance(error, ServerError):
                     raise
 
+        self.state = "running"
         self._begin(work, "replay")
 
     def _count(self, record: ReplayRecord) -> None:
-        self.done += 1
-        self._changed.set()
+        self._done += 1
 
     def _take(self, frame: pd.DataFrame) -> None:
-        self.frame = frame
-        self._changed.set()
+        self.frame, self._rows = frame, cells(summary(frame).reset_index()[list(COLUMNS)])
 
     def _cancel(self) -> None:
         self._hang_up.set()
 
-    def _rows(self) -> pd.DataFrame | None:
-        return None if self.frame is None else summary(self.frame)
-
     def _card(self) -> Card:
-        facts = [("state", self.state), ("requests", f"{self.done:,} of {self.total:,}")]
-        rows = self._rows()
-        if rows is not None:
-            facts += [
-                (str(name), f"read {cell(row['read_tokens'])} lost {cell(row['lost_tokens'])}") for name, row in rows.iterrows()
-            ]
-        return Card(f"Replay of session {self.session.id}", facts)
+        names = list(COLUMNS)
+        read, lost = names.index("read_tokens"), names.index("lost_tokens")
+        facts = [("state", self.state), ("requests", f"{self._done:,} of {self._total:,}")]
+        return Card(
+            f"Replay of session {self.session.id}", facts + [(row[0], f"read {row[read]} lost {row[lost]}") for row in self._rows]
+        )
 
     def _page(self) -> Page:
-        rows = self._rows()
-        if rows is None:
-            return [Block("variants", ", ".join(CHOICE))]
-        cells = [[str(name), *(cell(row[column]) for column in COLUMNS)] for name, row in rows.iterrows()]
-        return [Table(["variant", *COLUMNS.values()], cells)]
-
-    # the skin
+        return [Table([*COLUMNS.values()], self._rows)] if self._rows else [Block("variants", ", ".join(CHOICE))]
 
     def _dress(self) -> ipw.Widget:
         self._choice = ipw.SelectMultiple(options=CHOICE, value=["clock_in_system"], rows=len(CHOICE))
@@ -166,7 +138,6 @@ class Replay(Panel):
 
     def _paint(self) -> None:
         self._start.disabled, self._stop.disabled = self.running, not self.running
-        self._bar.max, self._bar.value = max(self.total, 1), self.done
-        self._below.value = as_html(
-            [Block(self.state, f"{self.done:,} of {self.total:,} requests"), *self._page(), *self._failed()]
-        )
+        self._bar.max, self._bar.value = max(self._total, 1), self._done
+        state = Block(self.state, f"{self._done:,} of {self._total:,} requests")
+        self._below.value = as_html([state, *self._page(), *self._failure()])

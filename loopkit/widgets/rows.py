@@ -12,33 +12,33 @@ import pandas as pd
 
 from loopkit.logs.load import Logs
 
-__all__ = ["COLUMNS", "cell", "cells", "epochs_of", "requests_of", "sessions_of"]
+__all__ = ["cells", "epochs_of", "requests_of", "sessions_of"]
 
 TOKENS = ["prompt_tokens", "read_tokens", "lost_tokens"]
-COLUMNS = {"prompt_tokens": "prompt", "read_tokens": "read", "cached_tokens": "reused", "lost_tokens": "lost"}
-"What a frame's column is called here; the others keep their names."
+NAMES = {"prompt_tokens": "prompt", "read_tokens": "read", "cached_tokens": "reused", "lost_tokens": "lost"}
 
 
 def sessions_of(logs: Logs) -> pd.DataFrame:
     """A row for each session and replay, with the sums of its epochs."""
     sums = logs.epochs.groupby("session", sort=False)[TOKENS].sum(min_count=1)
     named = logs.sessions[["session", "source", "variant", "epochs", "requests"]]
-    return named.join(sums, on="session")
+    return named.join(sums, on="session").rename(columns=NAMES)
 
 
 def epochs_of(logs: Logs, session: str) -> pd.DataFrame:
     """A row for each epoch of a session."""
     found = logs.epochs
-    return found.loc[found["session"] == session, ["epoch", "end_reason", "turns", "requests", *TOKENS]]
+    found = found.loc[found["session"] == session, ["epoch", "end_reason", "turns", "requests", *TOKENS]]
+    return found.rename(columns=NAMES)
 
 
 def requests_of(logs: Logs, session: str, epoch: int) -> pd.DataFrame:
     """A row for each request of an epoch, with the cause of its loss."""
     found = logs.usage
     found = found.loc[(found["session"] == session) & (found["epoch"] == epoch)]
-    causes = logs.cache_loss[["session", "epoch", "request", "cause"]]
-    found = found.merge(causes, "left", ["session", "epoch", "request"])
-    return found[["request", "turn", "prompt_tokens", "cached_tokens", "read_tokens", "lost_tokens", "cause"]]
+    found = found.merge(logs.cache_loss[["session", "epoch", "request", "cause"]], "left", ["session", "epoch", "request"])
+    columns = ["request", "turn", "prompt_tokens", "cached_tokens", "read_tokens", "lost_tokens", "cause"]
+    return found[columns].rename(columns=NAMES)
 
 
 def cells(frame: pd.DataFrame) -> list[list[str]]:
@@ -46,14 +46,11 @@ def cells(frame: pd.DataFrame) -> list[list[str]]:
 
     Examples
     --------
-    >>> cells(pd.DataFrame({"request": pd.array([1, 2], "Int64"), "cause": pd.array([None, "slot_taken"], "string")}))
-    [['1', ''], ['2', 'slot_taken']]
+    >>> cells(pd.DataFrame({"request": pd.array([1, 2000], "Int64"), "cause": pd.array([None, "slot_taken"], "string")}))
+    [['1', ''], ['2,000', 'slot_taken']]
     """
-    return [[cell(value) for value in row] for row in frame.itertuples(index=False)]
+    return [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
 
 
-def cell(value: Any) -> str:
-    """One value as text; what is not known is empty."""
-    if pd.isna(value):
-        return ""
-    return f"{value:,.0f}" if isinstance(value, Real) else str(value)
+def _cell(value: Any) -> str:
+    return "" if pd.isna(value) else f"{value:,.0f}" if isinstance(value, Real) else str(value)

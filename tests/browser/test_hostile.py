@@ -27,13 +27,13 @@ called
 """
 EXPLORE = """
 explorer = lk.widgets.LogExplorer(home)
-explorer.choose("log", 0, 2)
+explorer.open("log", 0, 2)
 explorer
 """
 STATIC = """
 from IPython.display import HTML
 replayed = lk.widgets.LogExplorer(home)
-replayed.choose("replayed", 0, 2)
+replayed.open("replayed", 0, 2)
 for each in (panel, called, explorer, replayed):
     display(HTML(each._repr_html_()))
     print(each)
