@@ -60,6 +60,7 @@ CREATE TABLE chunk (
     UNIQUE (project, sha256)
 );
 CREATE INDEX chunk_node ON chunk (node);
+CREATE INDEX chunk_run ON chunk (run_id, t);
 CREATE TABLE step (
     seq INTEGER PRIMARY KEY,
     query_id TEXT REFERENCES query,

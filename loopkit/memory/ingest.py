@@ -21,8 +21,8 @@ from loopkit.memory.types import Chunk, Level, MemoryNode
 
 __all__ = ["Ingested", "begin_run", "ingest", "new_run"]
 
-BATCH = 20_000
-"Records that are written at once: each batch is one sync."
+BATCH = 1 << 22
+"Characters that are written at once, a record counted as a few hundred more: each batch is one sync."
 
 
 class Ingested(NamedTuple):
@@ -78,7 +78,7 @@ def _batches(what: Iterable[Transcript], budget: int, count: Count) -> Iterator[
     for transcript in what:
         for group in groups(transcript.records, budget, count):
             batch.append((transcript.path, group))
-            held += len(group)
+            held += sum(len(each.record.text) + 400 for each in group)
             if held >= BATCH:
                 yield batch
                 batch, held = [], 0

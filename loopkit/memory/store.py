@@ -87,9 +87,13 @@ class Store:
                 create(empty)
                 yield empty
             return
-        if not self._is_current():
-            with self.writing():  # which brings it up to its lines
-                pass
+        if self.database.exists() and self.database.stat().st_size:  # else one made just now may have no journal chosen yet
+            with self._connected() as db:
+                if _has_tables(db) and _place(db).offset == self._size():
+                    yield db
+                    return
+        with self.writing():  # which brings it up to its lines
+            pass
         with self._connected() as db:
             yield db
 
@@ -200,12 +204,6 @@ class Store:
             raise SessionIOError(str(self.database), "use it", describe(error)) from error
         except sqlite3.DatabaseError as error:
             raise LogError(str(self.database), describe(error), REBUILD) from error
-
-    def _is_current(self) -> bool:
-        if not self.database.exists() or not self.database.stat().st_size:
-            return False
-        with self._connected() as db:
-            return _has_tables(db) and _place(db).offset == self._size()
 
     def _size(self) -> int:
         return self.lines.stat().st_size if self.lines.exists() else 0
