@@ -308,6 +308,8 @@ def load(
         When something is not there, or not a log; also where errors are reported, when that was asked for by its name.
     SessionIOError
         When the system refuses.
+    InvalidConfig
+        For another word than those two.
 
     Examples
     --------
@@ -322,6 +324,8 @@ def load(
 
 def look(what: Loadable, errors: Errors, stacklevel: int = 3) -> tuple[list[File], list[Problem]]:
     """Find the files, and what is left out of them; raises and warns as `load` does."""
+    if errors not in ("raise", "report"):
+        raise InvalidConfig("errors", f"{errors!r} is neither 'raise' nor 'report'")
     files: list[File] = []
     problems: list[Problem] = []
     for each in find(what):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from msgspec import structs
 
 from loopkit import cache
+from loopkit.cache.prompts import Prompt
 from loopkit.encoding import decode, sha256
 from loopkit.errors import InvalidConfig, LogError, TornLog
-from loopkit.logs.load import load
+from loopkit.logs.load import Logs, load
 from loopkit.records import LogRecord
 from loopkit.session.journal import close_line
-from tests.logs.make import assistant, end, kept, loss, replay, start, usage, user, write, write_session
+from tests.logs.make import assistant, end, kept, loss, replay, stamp, start, usage, user, write, write_session
 from tests.logs.test_load import TOOLS, column
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
@@ -153,3 +156,26 @@ def test_a_trace_holds_prefixes_and_no_text(tmp_path: Path) -> None:
         logs.export_trace(tmp_path / "short.jsonl", b"salt")
     with pytest.raises(LogError, match="nothing is ever overwritten"):
         logs.export_trace(tmp_path / "trace.jsonl", b"salt" * 4)
+
+
+def test_what_an_adapter_knows_of_a_prompt_is_given_on(tmp_path: Path) -> None:
+    """Tokens, blocks or messages; of a request of which nothing is known only the usage counts."""
+    write_session(tmp_path, "a", [start("a"), *kept(4)])
+    [part] = load(tmp_path).parts
+    said = [Prompt(tokens=range(10)), Prompt(blocks=["x", "y", "z"]), None, Prompt(messages=[{"role": "user", "content": "Hi."}])]
+    logs = Logs((dataclasses.replace(part, requests=said.copy),))
+    found = list(logs.requests())
+    assert [(each.tokens, each.blocks) for each in found] == [(range(10), None), (None, ["x", "y", "z"]), (None, None)]
+    assert {each.session for each in found} == {"a"}
+    assert found[2].time == stamp(5.25)
+    assert logs.export_trace(tmp_path / "trace.jsonl", bytes(16), block=4) == 3
+    rows = [decode(line) for line in (tmp_path / "trace.jsonl").read_bytes().splitlines()]
+    assert [(row["unit"], row["input_length"], len(row["hash_ids"])) for row in rows[:2]] == [("tokens", 10, 3), ("blocks", 3, 3)]
+    assert rows[2]["unit"] == "bytes"
+    assert logs.diagnose().requests == 4
+
+
+@pytest.mark.parametrize("errors", ["ignore", "", None])
+def test_an_unknown_way_with_errors_is_refused(tmp_path: Path, errors: Any) -> None:
+    with pytest.raises(InvalidConfig, match=r"errors: .* is neither 'raise' nor 'report'"):
+        load(tmp_path, errors=errors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pandas as pd
@@ -62,3 +63,9 @@ def test_tables_of_one_name_agree() -> None:
     for frame in schema.FRAMES.values():
         for column in frame:
             assert seen.setdefault(column.name, column.dtype) == column.dtype
+
+
+@pytest.mark.parametrize("make", [None, one_request, large])
+def test_text_is_one_more_column(make: object, tmp_path: Path) -> None:
+    made = (dataclasses.replace(make(tmp_path), content=True) if callable(make) else Logs((), content=True)).messages
+    assert made.dtypes.to_dict() == {**schema.dtypes("messages"), "content": schema.STRING}
