@@ -73,8 +73,7 @@ class Places(NamedTuple):
         lowest: dict[float, float] = {}
         for each in ("L1", "L2"):
             for at in (at for at in range(len(nodes)) if level[at] == each):  # in the order in which they were made
-                parents = made_from.get(at, [])
-                row = max((y[parent] for parent in [other for other in parents if level[other] < each] or parents), default=0)
+                row = max((y[parent] for parent in made_from.get(at, [])), default=0)
                 y[at] = lowest[x[at]] = max(row, lowest.get(x[at], -APART) + APART)
         return cls(level, x, y, np.array(known, np.int64).reshape(-1, 2))
 

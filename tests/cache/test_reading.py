@@ -37,6 +37,17 @@ def test_the_interval_is_from_the_ranks_of_the_slopes() -> None:
     assert line.high == slopes[math.ceil((21 + spread) / 2)]
 
 
+def test_requests_that_read_alike_make_the_interval_narrower() -> None:
+    tokens, ms = [1, 1, 1, 2, 2, 2, 3, 3, 3, 3], [9.1, 12.3, 8.2, 15.7, 22.9, 17.4, 40.6, 33.8, 35.5, 28.0]
+    line = reading_line(tokens, [1000 * each for each in ms])
+    assert line is not None
+    pairs = itertools.combinations(zip(tokens, ms), 2)
+    slopes = sorted((d - b) / (c - a) for (a, b), (c, d) in pairs if a != c)
+    spread = 1.959964 * math.sqrt((10 * 9 * 25 - 2 * 3 * 2 * 11 - 4 * 3 * 13) / 18)
+    assert line.low == pytest.approx(slopes[math.floor((len(slopes) - spread) / 2)])
+    assert line.high == pytest.approx(slopes[math.ceil((len(slopes) + spread) / 2)])
+
+
 @pytest.mark.parametrize("wild", [0.0, 0.2])
 def test_the_truth_lies_in_the_interval_as_often_as_it_says(wild: float) -> None:
     chance = np.random.default_rng(7)

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from loopkit.cache import Prompt
 
-HOSTILE = "$\\frac{1}{2}$ <b>\n" + chr(0x202E) + "x"
-"Mathtext, markup, a line break, and a sign that turns the writing round."
+HOSTILE = "$\\frac{$ <b>\n" + chr(0x202E) + "x"
+"Broken mathtext, which would not be drawn as such; markup, a line break, and a sign that turns the writing round."
 
 
 def drawn(ax: Axes) -> int:

@@ -77,6 +77,7 @@ def test_repeats_have_a_middle_and_a_whisker() -> None:
     assert np.asarray(bars.get_segments()).tolist() == [[[2300, 1], [4200, 1]]]
     assert legend(ax)[-1] == "read, fewest to most of 3 repeats"
     assert texts(ax)[1].split("\n")[:2] == ["read 3,300 (2,300 to 4,200) tokens", "first token after 2 (1 to 3) ms"]
+    assert texts(ax)[1].split("\n")[2] == "system_changed × 2 a run (confirmed)"
 
 
 def test_what_is_not_known_is_not_zero() -> None:
@@ -84,6 +85,15 @@ def test_what_is_not_known_is_not_zero() -> None:
     assert widths(ax) == {"not known": [3000]}
     assert texts(ax) == ["tokens read unknown"]
     assert drawn(ax)
+
+
+def test_no_more_is_lost_than_was_read_and_the_cause_of_most_tokens_comes_first() -> None:
+    made = run("a", 4, lost=3).assign(
+        cause=["", "slot_taken", "slot_taken", "evicted"], lost_tokens=pd.array([0, 5, 5, 5000], "Int64")
+    )
+    ax = compare(frame(made))
+    assert widths(ax) == {NEW: [900 + 995 + 1095], LOST: [5 + 5 + 1200]}
+    assert texts(ax)[0].split("\n")[2:] == ["evicted × 1 (confirmed)", "slot_taken × 2 (confirmed)"]
 
 
 def test_a_run_that_did_not_begin_cold_is_marked() -> None:
@@ -101,7 +111,7 @@ def test_where_there_is_little_room_the_cause_stays() -> None:
 
 def test_names_are_shown_as_they_are() -> None:
     ax = compare(frame(run(HOSTILE, 2, lost=1).assign(cause="$a$")))
-    assert ax.get_yticklabels()[0].get_text() == "$\\frac{1}{2}$ <b>··x"
+    assert ax.get_yticklabels()[0].get_text() == "$\\frac{$ <b>··x"
     assert "$a$ × 1 (confirmed)" in texts(ax)[0]
     assert drawn(ax)
 

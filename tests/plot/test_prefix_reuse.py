@@ -233,8 +233,8 @@ def test_many_sessions_are_named_upright_and_cut(tmp_path: Path) -> None:
 
 def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     ax = prefix_reuse(kept_and_broken(tmp_path, 4), labels={"a": HOSTILE})
-    assert any(text.startswith("$\\frac{1}{2}$ <b>··x\n") for text in texts(ax))
-    assert ax.get_title().endswith("$\\frac{1}{2}$ <b>··x")
+    assert any(text.startswith("$\\frac{$ <b>··x\n") for text in texts(ax))
+    assert ax.get_title().endswith("$\\frac{$ <b>··x")
     assert drawn(ax)
 
 

@@ -86,8 +86,8 @@ def test_evidence_of_several_records_says_how_many(tmp_path: Path) -> None:
     memory.ingest(records([HOSTILE, "Two.", "Three."]), project=PERU, run=RunId("r"))
     build(memory, lambda prompt: HOSTILE)
     ax = provenance(memory.lineage(memory.nodes()["sha256"].iloc[-1]))
-    assert named(ax) == ["notes/0@0 (+2): $\\frac{1}{2}$ <b>··x"]
-    assert ax.get_title().startswith("“$\\frac{1}{2}$ <b>·")
+    assert named(ax) == ["notes/0@0 (+2): $\\frac{$ <b>··x"]
+    assert ax.get_title().startswith("“$\\frac{$ <b>·")
     assert drawn(ax)
 
 
