@@ -10,7 +10,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -20,7 +20,7 @@ from loopkit.errors import InvalidConfig
 from loopkit.logs.load import Logs
 from loopkit.records import ReplayRecord
 from loopkit.replay.costs import UNCHANGED
-from loopkit.replay.recorded import Requests, kept, recorded, survey
+from loopkit.replay.recorded import Requests, kept, survey
 from loopkit.replay.sending import emptied, sent
 from loopkit.server.client import Server
 from loopkit.server.hangup import HangUp
@@ -106,7 +106,6 @@ def compare(
     if len(set(names)) < len(names):
         raise InvalidConfig("variants", f"two of {', '.join(names)} have the same name", "Name each differently")
     found = survey(requests, server, chosen)
-    sessions = [one.session for one in recorded(requests, server)]
     frames: list[pd.DataFrame] = []
 
     def counted(record: ReplayRecord) -> None:
@@ -114,15 +113,15 @@ def compare(
         if on_request is not None:
             on_request(record)
 
-    with tqdm(total=len(names) * repeats * found.requests, unit="request", desc="compare", disable=not progress) as bar:
+    with tqdm(total=len(names) * repeats * len(found.sessions), unit="request", desc="compare", disable=not progress) as bar:
         for repeat in range(1, repeats + 1):
             for variant in [None, *chosen]:
-                with _cold(server, frozenset() if found.loose else found.slots) as (ready, cold_by):
-                    if cold_by is None and not frames:
-                        said = "this server can be neither started afresh nor emptied, so a run may find what the one before left"
-                        warnings.warn(f"{said}; see the column cold", UserWarning, stacklevel=2)
+                with _cold(server, found.slots) as (ready, cold_by, why_not):
+                    if why_not is not None and not frames:
+                        said = f"a run may find what the one before left, see the column cold: {why_not}"
+                        warnings.warn(said, UserWarning, stacklevel=2)
                     logs = sent(requests, ready, variant, found.session, home=home, on_request=counted, hang_up=hang_up)
-                frames.append(_frame(logs, variant, repeat, sessions, cold_by))
+                frames.append(_frame(logs, variant, repeat, found.sessions, cold_by))
                 if on_run is not None:
                     on_run(_joined(frames))
     return _joined(frames)
@@ -135,14 +134,22 @@ def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return whole[list(COLUMNS)]
 
 
+class _Ready(NamedTuple):
+    """A server that holds nothing of the run before, how that was brought about, or why it was not."""
+
+    server: Server
+    cold_by: str | None
+    why_not: str | None = None
+
+
 @contextlib.contextmanager
-def _cold(server: Server, slots: frozenset[int]) -> Iterator[tuple[Server, str | None]]:
-    """A server that holds nothing of the run before, and how that was brought about."""
+def _cold(server: Server, slots: list[int]) -> Iterator[_Ready]:
     if server.another is not None:
         with server.another() as fresh:
-            yield fresh, "fresh server"
+            yield _Ready(fresh, "fresh server")
     else:
-        yield server, "slot emptied" if emptied(server, slots) else None
+        why_not = emptied(server, slots)
+        yield _Ready(server, "slot emptied" if why_not is None else None, why_not)
 
 
 def _frame(logs: Logs, variant: Variant | None, repeat: int, sessions: list[str | None], cold_by: str | None) -> pd.DataFrame:

@@ -40,13 +40,15 @@ class Recorded(NamedTuple):
 class Survey(NamedTuple):
     """What is known of requests before the first is sent."""
 
-    requests: int
-    session: str | None
-    "The session that all are of; None where there are several, or it is not known."
-    slots: frozenset[int]
-    "That they are pinned to."
-    loose: bool
-    "Whether some are pinned to none."
+    sessions: list[str | None]
+    "That each is of, where that is known."
+    slots: list[int]
+    "That they are pinned to; empty where some are pinned to none."
+
+    @property
+    def session(self) -> str | None:
+        """The session that all are of; None where there are several, or it is not known."""
+        return self.sessions[0] if len(set(self.sessions)) == 1 else None
 
 
 def kept(requests: Requests) -> Session | list[Request | Prompt]:
@@ -80,19 +82,18 @@ def survey(requests: Session | list[Request | Prompt], server: Server, variants:
     LogError, InvalidConfig
         As `recorded` does, and where a variant changes nothing: what it costs was not measured then.
     """
-    idle, count = list(variants), 0
-    sessions: set[str | None] = set()
+    idle = list(variants)
+    sessions: list[str | None] = []
     slots: set[int | None] = set()
-    for count, one in enumerate(recorded(requests, server), 1):
-        sessions.add(one.session)
+    for number, one in enumerate(recorded(requests, server), 1):
+        sessions.append(one.session)
         slots.add(one.slot)
         body = one.request.body if idle else b""
-        idle = [variant for variant in idle if applied(variant, body, count, Timestamp.now()) == body]
+        idle = [variant for variant in idle if applied(variant, body, number, Timestamp.now()) == body]
     if idle:
-        what = f"{idle[0].name} changes none of the {count} requests"
-        raise InvalidConfig("variant", what, "Leave it out")
-    pinned = frozenset(slot for slot in slots if slot is not None)
-    return Survey(count, sessions.pop() if len(sessions) == 1 else None, pinned, None in slots)
+        raise InvalidConfig("variant", f"{idle[0].name} changes none of the {len(sessions)} requests", "Leave it out")
+    pinned = sorted(slot for slot in slots if slot is not None)
+    return Survey(sessions, [] if None in slots else pinned)
 
 
 def _of_session(session: Session) -> Iterator[Recorded]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,7 +103,10 @@ def run(
     requests = kept(requests)
     chosen = None if variant is None else variant_of(variant)
     found = survey(requests, server, [] if chosen is None else [chosen])
-    emptied(server, found.slots)
+    why_not = emptied(server, found.slots)
+    if why_not is not None and found.slots:
+        said = f"the first request may find some of its prompt cached: {why_not}"
+        warnings.warn(said, UserWarning, stacklevel=2)
     return sent(requests, server, chosen, found.session, home=home, on_request=on_request)
 
 
@@ -130,19 +133,16 @@ def sent(
     return load(path)
 
 
-def emptied(server: Server, slots: Iterable[int]) -> bool:
-    """Empty slots, and say whether that could be done; warn where it was refused."""
-    slots = sorted(slots)
-    if server.engine != "llama.cpp":
-        return False
-    for slot in slots:
-        try:
+def emptied(server: Server, slots: list[int]) -> str | None:
+    """Empty slots; gives why that could not be done, None where it was."""
+    if server.engine != "llama.cpp" or not slots:
+        return "there is no slot that could be emptied"
+    try:
+        for slot in slots:
             server.erase_slot(slot)
-        except ServerRefused as error:
-            said = f"slot {slot} could not be emptied, so the first request may find some of its prompt cached: {error}"
-            warnings.warn(said, UserWarning, stacklevel=3)
-            return False
-    return bool(slots)
+    except ServerRefused as error:
+        return f"slot {slot} could not be emptied: {error}"
+    return None
 
 
 class _Past(NamedTuple):

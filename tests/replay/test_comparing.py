@@ -148,12 +148,35 @@ def test_on_a_server_of_others_the_pinned_slot_is_emptied(tiny: Server, tmp_path
 
 def test_a_server_that_cannot_be_emptied_is_said(tiny: Server, tmp_path: Path) -> None:
     body = encode({"messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Hi."}]})
-    with relayed(tiny) as (through, _), pytest.warns(UserWarning, match="neither started afresh nor emptied") as said:
+    with (
+        relayed(tiny) as (through, _),
+        pytest.warns(
+            UserWarning, match="a run may find what the one before left, .*: there is no slot that could be emptied"
+        ) as said,
+    ):
         frame = replay.compare([Prompt(body=body)], through, ["live_system"], repeats=2, home=tmp_path, progress=False)
     assert len(said) == 1
     assert not frame["cold"].any()
     assert frame["cold_by"].isna().all()
     assert frame["session"].isna().all()
+
+
+def test_a_variant_of_the_last_answer_is_judged_by_what_a_kept_contract_gives(tiny: Server, tmp_path: Path) -> None:
+    """The answer that was written stands in the recorded request; that the variant changed it is the variant's loss."""
+
+    def polite(sent: Sent) -> Sent:
+        return sent._replace(messages=[text.replace(b"Done.", b"Well. Done.") for text in sent.messages])
+
+    with begin(tiny, tmp_path, system=SYSTEM) as loop:
+        for number in range(3):
+            loop.ask(f"Question {number}.")
+    rows = of(replay.compare(loop.session, tiny, [polite], progress=False), "polite")
+    prompts, written = rows["prompt_tokens"].tolist(), rows["completion_tokens"].tolist()
+    assert (
+        rows["expected_tokens"].tolist() == [0, *(prompt + more - 1 for prompt, more in zip(prompts, written, strict=True))][:3]
+    )
+    assert rows["cached_tokens"].tolist() == [0, *prompts[:2]]
+    assert (rows["lost_tokens"] > 0).tolist() == [False, True, True]
 
 
 def test_reasoning_that_is_dropped_is_lost_where_the_template_shows_it(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from loopkit.replay.recorded import recorded
 from loopkit.server.client import Server, serve
 from loopkit.server.probe import Found
 from loopkit.server.wire import Wire
-from tests.loop.shop import begin
+from tests.loop.shop import begin, done, scripted
 
 SYSTEM = "Answer in one word. " * 20
 
@@ -103,3 +103,10 @@ def test_requests_of_a_session_can_be_replayed_without_it(tiny: Server, tmp_path
     assert logs.usage["lost_tokens"].tolist() == [0, 0, 0]
     assert logs.usage["request_sha256"].tolist() == [request.sha256 for request in loop.session.requests()]
     assert logs.sessions["parent"].tolist() == ["s"]
+
+
+def test_a_slot_that_could_not_be_emptied_is_said(tmp_path: Path) -> None:
+    with scripted(done(40, 0, 3)) as (without_slots, _):
+        with pytest.warns(UserWarning, match="find some of its prompt cached: slot 1 could not be emptied: .*"):
+            logs = replay.run([Prompt(body=body("One?", stream=True, id_slot=1))], without_slots, home=tmp_path)
+    assert logs.usage["prompt_tokens"].tolist() == [40]

@@ -19,8 +19,9 @@ from loopkit.loop.loop import Loop
 from loopkit.loop.start import start
 from loopkit.records import ReplayRecord, UsageRecord
 from loopkit.server.client import Server, serve
+from loopkit.server.template import tiny_template
 from loopkit.session.verify import verify
-from tests.loop.shop import relayed
+from tests.loop.shop import begin, relayed
 
 pytestmark = pytest.mark.server
 SYSTEM = "You answer in one word. " * 40
@@ -174,3 +175,35 @@ def test_an_interrupted_replay_stands_as_far_as_it_came(loop: Loop, tiny: Server
         replay.run(loop.session, tiny, on_request=interrupt)
     (log,) = (tmp_path / "replays").iterdir()
     assert load(log).usage["request"].tolist() == [1, 2]
+
+
+def test_on_another_template_what_is_lost_was_predicted_and_is_the_templates(tmp_path: Path) -> None:
+    def now_in(city: str) -> str:
+        """The time of day in a city."""
+        return "16:20"
+
+    with serve("tiny", slots=1) as server, begin(server, tmp_path, tools=[now_in]) as loop:
+        loop.ask("What is the time in Lima?")
+        loop.ask("And in Quito?")
+    with serve("tiny", slots=1, template=tiny_template(reserialise=True)) as other:
+        logs = replay.run(loop.session, other)
+    assert logs.usage["request_sha256"].tolist() == [request.sha256 for request in loop.session.requests()]
+    losses = logs.cache_loss
+    assert losses["request"].tolist() == [2, 4]
+    assert set(losses["cause"]) == {"template_rewrote"}
+    assert losses["reusable_tokens"].tolist() == losses["cached_tokens"].tolist()
+
+
+def test_a_new_epoch_has_nothing_to_go_on_from_and_a_load_of_logs_can_be_replayed(tmp_path: Path) -> None:
+    with serve("tiny", slots=1) as server:
+        with begin(server, tmp_path, system=SYSTEM) as loop:
+            loop.ask("One.")
+            loop.ask("Two.")
+            loop.end_epoch()
+            loop.ask("Three.")
+        usage = replay.run(loop.session, server).usage
+        assert usage["shortfall"].fillna("").tolist()[::2] == ["first_request", "epoch_started"]
+        assert usage["lost_tokens"].tolist() == [0, 0, 0]
+        again = replay.run(load(loop.session).requests(), server, home=tmp_path)
+    assert again.usage["request_sha256"].tolist() == usage["request_sha256"].tolist()
+    assert again.sessions["parent"].tolist() == ["s"]

@@ -59,7 +59,7 @@ def test_the_comparison_fills_in_run_by_run(session: Session, tiny: Server) -> N
     assert open_things() == opened
 
 
-@pytest.mark.filterwarnings("ignore:this server can be neither started afresh nor emptied")
+@pytest.mark.filterwarnings("ignore:a run may find what the one before left")
 def test_stop_cuts_the_request_under_way_and_keeps_what_was_measured(tmp_path: Path) -> None:
     reached = threading.Event()
     answers = [done(30, 0, 6), done(30, 0, 6), [*sse(text("Do")), reached.set, HANG]]
@@ -79,7 +79,7 @@ def test_stop_cuts_the_request_under_way_and_keeps_what_was_measured(tmp_path: P
         assert load(tmp_path).sessions["source"].tolist() == ["loopkit", "replay"]
 
 
-@pytest.mark.filterwarnings("ignore:this server can be neither started afresh nor emptied")
+@pytest.mark.filterwarnings("ignore:a run may find what the one before left")
 def test_an_error_is_shown_and_raised_where_it_is_waited_for(tmp_path: Path) -> None:
     with scripted(done(30, 0, 6), sse(text("Do"))) as (server, _), begin(server, tmp_path) as loop:
         loop.ask("One.")
