@@ -8,12 +8,13 @@ Knows nothing of files, answers or tokens.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from loopkit.cache.prompts import read
+from msgspec import Raw
+
+from loopkit.cache.prompts import MESSAGES, UNREAD
 from loopkit.encoding import decode
 
 __all__ = ["Conversations", "Placed"]
@@ -57,7 +58,7 @@ class Conversations:
     """
 
     def __init__(self) -> None:
-        self._bodies: dict[bytes, list[int]] = {}
+        self._bodies: dict[int, list[int]] = {}
         "Requests by all their messages."
         self._of: list[int] = []
         "The conversation of each request."
@@ -65,18 +66,16 @@ class Conversations:
         "Of each conversation its newest request."
         self._sizes: list[int] = []
         "Messages of each request."
-        self._heads: list[bytes] = []
-        self._said: dict[bytes, tuple[int, ...]] = {}
+        self._heads: list[int] = []
+        self._said: dict[int, tuple[int, ...]] = {}
         "The conversations that a message was in, the last few of them."
 
     def place(self, body: bytes) -> Placed:
         """Place the next request."""
-        found = read(body)
-        spans, members = ([], []) if found is None else (found.messages, found.members)
-        messages = [body[span.start : span.stop] for span in spans]
-        digests = [hashlib.sha256(message).digest() for message in messages]
-        keys = list(accumulate(digests, lambda before, digest: hashlib.sha256(before + digest).digest()))
-        head = hashlib.sha256(b",".join(body[span.start : span.stop] for span in members)).digest()
+        messages, members = _parts(body)
+        digests = list(map(hash, messages))
+        keys = list(accumulate(digests, lambda before, digest: hash((before, digest))))
+        head = hash(members)
         placed = self._find(messages, digests, keys, head)
         request = len(self._of)
         self._of.append(placed.conversation)
@@ -93,7 +92,7 @@ class Conversations:
                 self._said[digest] = (*known[1 - FEW :], placed.conversation)
         return placed
 
-    def _find(self, messages: list[bytes], digests: list[bytes], keys: list[bytes], head: bytes) -> Placed:
+    def _find(self, messages: list[bytes], digests: list[int], keys: list[int], head: int) -> Placed:
         answered = any(_role(message) in (*ANSWERS, *ITEMS) for message in messages)
         begun, before = 0, None
         for size in range(len(keys), 0, -1):
@@ -114,6 +113,17 @@ class Conversations:
                 new = [text for text, digest in zip(messages, digests, strict=True) if which not in self._said.get(digest, ())]
                 return Placed(which, request, new)
         return Placed(len(self._newest), before, messages[begun:])
+
+
+def _parts(body: bytes) -> tuple[list[bytes], tuple[tuple[str, bytes], ...]]:
+    """The messages of a body, and what else of it a template may read."""
+    try:
+        members = decode(body, dict[str, Raw])
+    except ValueError:
+        return [], ()
+    listed = next((name for name in MESSAGES if bytes(members.get(name, b""))[:1] == b"["), None)
+    messages = [] if listed is None else decode(bytes(members.pop(listed)), list[Raw])
+    return list(map(bytes, messages)), tuple((name, bytes(value)) for name, value in members.items() if name not in UNREAD)
 
 
 def _role(message: bytes) -> str:

@@ -8,11 +8,13 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import loopkit as lk
 from loopkit import record
 from loopkit.encoding import decode
-from loopkit.errors import TornLog
+from loopkit.errors import LogError, TornLog
 from loopkit.server.client import Server, serve
 
 SYSTEM = {"role": "system", "content": "You answer in one word. " * 20}
@@ -122,11 +124,27 @@ def test_a_torn_tail_is_refused_and_what_stands_before_it_reported(tmp_path: Pat
     assert len(lk.load(tmp_path).usage) == 2
     for data, line, rows in ((whole[:-9], 2, 1), (whole.replace(b"assistant", b"assistent"), 2, 1), (whole[5:], 1, 0)):
         path.write_bytes(data)
-        with pytest.raises((TornLog, lk.LoopkitError), match=rf"{path.name}(:{line})?"):
+        with pytest.raises((TornLog, LogError), match=rf"{path.name}(:{line})?"):
             lk.load(path)
         logs = lk.load(path, errors="report")
         assert len(logs.usage) == rows
         assert len(logs.problems) >= 1
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_recording_is_refused_or_read_as_far_as_it_is_sound(data: st.DataObject, tmp_path: Path) -> None:
+    user, said = {"role": "user", "content": "Hi é."}, {"role": "assistant", "content": "D"}
+    path = recording(tmp_path, {"messages": [user]}, {"messages": [user, said, user]}, {"input": "x"})
+    whole = path.read_bytes()
+    at = data.draw(st.integers(0, 9_999)) * len(whole) // 10_000  # times in it are of different lengths
+    path.write_bytes(whole[:at] + data.draw(st.binary(max_size=3)) + whole[at + data.draw(st.integers(0, 3)) :])
+    sound = len(path.read_bytes()[:at].split(b"\n")) - 1
+    if path.read_bytes() != whole:
+        with pytest.raises((TornLog, LogError)):
+            lk.load(path)
+        assert len(lk.load(path, errors="report").usage) in (sound, 0)
+    path.unlink()
 
 
 def test_requests_without_a_whole_answer_are_counted_and_left_out(tmp_path: Path) -> None:
