@@ -125,14 +125,18 @@ class Replay(Panel):
         )
 
     def _page(self) -> Page:
-        return [Table([*COLUMNS.values()], self._rows)] if self._rows else [Block("variants", ", ".join(CHOICE))]
+        if not self._rows:
+            return [Block("variants", ", ".join(CHOICE))]
+        known = [column for column in zip(COLUMNS.values(), *self._rows) if any(column[1:])]  # one round has no interval
+        header, *rows = zip(*known)
+        return [Table(header, rows)]
 
     def _dress(self) -> ipw.Widget:
         self._choice = ipw.SelectMultiple(options=CHOICE, value=["clock_in_system"], rows=len(CHOICE))
         self._repeats = ipw.BoundedIntText(description="repeats", value=1, min=1, max=100, layout={"width": "12em"})
         self._start = self._button("Run", lambda: self.run(self._choice.value, self._repeats.value))
         self._stop = self._button("Stop", self.stop)
-        self._bar, self._below = ipw.IntProgress(), ipw.HTML()
+        self._bar, self._below = ipw.IntProgress(), ipw.HTML(layout={"overflow": "auto"})
         doing = ipw.VBox([self._repeats, ipw.HBox([self._start, self._stop]), self._bar])
         return ipw.VBox([ipw.HBox([self._choice, doing]), self._below])
 
