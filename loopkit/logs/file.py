@@ -7,6 +7,7 @@ for.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from loopkit.logs.find import PARTS, File
 from loopkit.logs.problems import Errors, Problem, problem_of
 from loopkit.logs.read import read_epoch, read_replay
 from loopkit.session.journal import Fault, checked_blocks, open_regular
+from loopkit.session.live import is_locked
 from loopkit.session.store import is_log_name
 
 __all__ = ["Read", "read_file"]
@@ -109,6 +111,8 @@ def _sound(path: Path, reader: Callable[..., Part | None]) -> Read:
     """What stands before the first fault, and the faults."""
     faults: list[Fault] = []
     deque(checked_blocks(path, faults=faults), maxlen=0)
+    if is_locked(path.parent) and not _ends_whole(path):
+        del faults[-1:]  # the writer is at it
     problems = _stretches(faults)
     part: Part | None = None
     first: TornLog | None = None
@@ -120,6 +124,12 @@ def _sound(path: Path, reader: Callable[..., Part | None]) -> Read:
         except TornLog as torn:  # of a line whose crc is right; the next reading ends before it
             first, lines = torn, torn.line - 1
     return Read(() if part is None else (part,), (*([] if first is None else [problem_of(first, str(path))]), *problems))
+
+
+def _ends_whole(path: Path) -> bool:
+    with open_regular(path) as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"
 
 
 def _stretches(faults: Sequence[Fault]) -> list[Problem]:

@@ -128,11 +128,6 @@ class Logs:
         The losses are those of ``cache_loss``; one of a session that had no cause live is judged once more, for now the other
         sessions at its server are known. Replays break the contract on purpose, and count only where nothing else is there.
 
-        Raises
-        ------
-        TornLog, BaselineError, SessionIOError
-            When a log is not any more what it was.
-
         Examples
         --------
         >>> Logs(()).diagnose()
@@ -171,7 +166,8 @@ class Logs:
     def to_parquet(self, directory: Path | str) -> None:
         """Write every frame as Parquet files of at most a million rows; ``load(directory)`` reads them back, equal.
 
-        What a request sent is not in a frame: ``requests()`` has none afterwards. Needs the extra ``scale``.
+        What a request sent is not in a frame: ``requests()`` has none afterwards. Messages have their text only where these logs
+        were loaded with ``content=True``. Needs the extra ``scale``.
 
         Raises
         ------

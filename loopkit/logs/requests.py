@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from loopkit.cache.prompts import Prompt
 from loopkit.cache.prompts import parts as parts_of
 from loopkit.cache.seen import Seen
 from loopkit.encoding import decode, encode
-from loopkit.errors import InvalidConfig, LogError, describe
+from loopkit.errors import BaselineError, InvalidConfig, LogError, SessionIOError, TornLog, describe
 from loopkit.logs.columns import Part
 from loopkit.records import Usage
 
@@ -91,7 +92,11 @@ def _judged_again(parts: Sequence[Part]) -> dict[tuple[str | None, int, int | No
 
 def _seen(part: Part) -> Iterator[Seen]:
     where = f"{part.engine} {part.model}"  # no log names its server; two models have two caches in any case
-    for at, each in enumerate([None] * len(part.usage["request"]) if part.requests is None else part.requests()):
+    known: Iterable[Seen | Prompt | None] = [None] * len(part.usage["request"])
+    if part.requests is not None:
+        with suppress(TornLog, BaselineError, SessionIOError):  # then the rows still count, and the cause stays unexplained
+            known = part.requests()
+    for at, each in enumerate(known):
         yield replace(each if isinstance(each, Seen) else _of_row(part, at), server=where)
 
 

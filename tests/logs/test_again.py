@@ -14,7 +14,7 @@ from msgspec import structs
 from loopkit import cache
 from loopkit.cache.prompts import Prompt
 from loopkit.encoding import decode, sha256
-from loopkit.errors import InvalidConfig, LogError, TornLog
+from loopkit.errors import BaselineError, InvalidConfig, LogError, TornLog
 from loopkit.logs.load import Logs, load
 from loopkit.records import LogRecord
 from loopkit.session.journal import close_line
@@ -126,6 +126,10 @@ def test_what_had_no_cause_live_is_judged_again_beside_the_other_sessions(tmp_pa
     assert (lost.diagnosis.cause, lost.lost_tokens) == ("slot_taken", 1004)
     write_session(tmp_path, "b", [start("b", model="another"), user(9), assistant(10), usage(10, 1, 3000, 0)])
     assert [each.diagnosis.cause for each in load(tmp_path).diagnose().losses] == ["unexplained"], "another model's cache"
+    (tmp_path / "sessions/a/0.baseline.json").unlink()
+    assert [each.diagnosis.cause for each in load(tmp_path).diagnose().losses] == ["unexplained"]
+    with pytest.raises(BaselineError, match="cannot be read"):
+        list(load(tmp_path).requests())
 
 
 def test_a_trace_holds_prefixes_and_no_text(tmp_path: Path) -> None:

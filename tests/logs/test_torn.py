@@ -150,7 +150,8 @@ def test_a_session_being_written_is_read_up_to_its_last_whole_group(tmp_path: Pa
         for cut in range(0, len(whole) + 1, 7):
             path.write_bytes(whole[:cut])
             lines = max(index for index, at in enumerate(ends) if at <= cut)
-            logs = load(path)
+            logs = load(path, errors="report")
+            assert logs.unread == ()
             requests = next((sound[index] for index in range(lines, 0, -1) if index in sound), 0)
             assert len(logs.usage) == requests
             assert len(logs.sessions) == (lines > 0)
@@ -170,6 +171,10 @@ def test_a_fault_before_the_end_is_refused_even_while_written(tmp_path: Path) ->
     path.write_bytes(whole[:300] + b"X" + whole[301:])
     with being_written(path.parent):
         refusal(path)
+        assert [problem.line for problem in load(path, errors="report").unread] == [1]
+        path.write_bytes(path.read_bytes()[:-5])
+        assert [problem.line for problem in load(path, errors="report").unread] == [1], "the writer is at the last line"
+    assert [problem.line for problem in load(path, errors="report").unread] == [1, 11]
 
 
 def test_a_session_in_the_making_has_no_rows(tmp_path: Path) -> None:
