@@ -103,23 +103,22 @@ def expect(previous: Usage | None, now: Usage, engine: str | None, *, epoch: int
     """
     if previous is None:
         return Expectation(0, expected_exact=True, lost_tokens=0, shortfall="epoch_started" if epoch else "first_request")
-    rule = rule_of(engine, block)
+    size, exact, minimum, break_points = rule_of(engine, block)
     if previous.prompt_tokens is None or now.prompt_tokens is None:
         return Expectation(None, expected_exact=False, lost_tokens=0, shortfall=None)
-    if rule.break_points and previous.cached_tokens is not None and previous.cache_write_tokens is not None:
-        rule = rule._replace(block=1)
-        exact, kept = True, previous.cached_tokens + previous.cache_write_tokens
+    if break_points and previous.cached_tokens is not None and previous.cache_write_tokens is not None:
+        size, exact, kept = 1, True, previous.cached_tokens + previous.cache_write_tokens
     else:
-        exact = rule.exact and previous.completion_tokens is not None
+        exact = exact and previous.completion_tokens is not None
         kept = previous.prompt_tokens + max(0, (previous.completion_tokens or 0) - 1) if exact else previous.prompt_tokens
     at_most = max(0, now.prompt_tokens - 1)
-    expected = min(kept, at_most) // rule.block * rule.block
-    if expected < rule.minimum:
+    expected = min(kept, at_most) // size * size
+    if expected < minimum:
         return Expectation(0, expected_exact=exact, lost_tokens=0, shortfall="below_minimum" if now.cached_tokens == 0 else None)
     if now.cached_tokens is None:
         return Expectation(expected, expected_exact=exact, lost_tokens=0, shortfall=None)
     missing = max(0, expected - now.cached_tokens)
-    lost = missing if exact or missing >= 2 * rule.block else 0
+    lost = missing if exact or missing >= 2 * size else 0
     shortfall = None
     if not lost and now.cached_tokens < kept:
         shortfall = "last_token" if min(kept, at_most) == now.cached_tokens else "granularity"

@@ -8,8 +8,10 @@ file holds too are taken out of all but one. Knows no format.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,9 @@ from loopkit.logs.problems import Problem
 
 __all__ = ["counted_once"]
 
+OURS = ("loopkit", "replay")
+"Sources whose sessions are never called otherwise."
+
 
 def counted_once(parts: Sequence[Part]) -> tuple[list[Part], list[Problem]]:
     """Leave out the requests of foreign logs that another part holds too.
@@ -28,54 +33,56 @@ def counted_once(parts: Sequence[Part]) -> tuple[list[Part], list[Problem]]:
     Of copies the one stays whose conversation ended first, and of a side chain's that of the main conversation. Where two files
     still hold different requests of one session, the second is called ``<session>+2``.
     """
+    ours = [at for at, part in enumerate(parts) if "key" not in part.usage]
+    foreign = [at for at, part in enumerate(parts) if "key" in part.usage]
+    told = Counter(chain.from_iterable(parts[at].usage["key"].tolist() for at in foreign))
+    repeated = {key for key, times in told.items() if times > 1 and key}
+    side = [at for at in foreign if parts[at].usage["side"].any()]
+    of_side = {response for at in side for response in parts[at].usage["response"].tolist()}
     main = {
-        response
-        for part in parts
-        for response, side in zip(part.usage.get("response", ()), part.usage.get("side", ()))
-        if response is not None and not side
+        response for at in foreign for response in of_side.intersection(parts[at].usage["response"][parts[at].usage["side"] == 0])
     }
+    main.discard(b"")
+
     seen: set[tuple[object, ...]] = set()
-    kept: dict[int, Part] = {}
+    kept = {at: parts[at] for at in ours}
     problems: list[Problem] = []
-    for at in sorted(range(len(parts)), key=lambda at: (parts[at].ended, parts[at].path, parts[at].epoch)):
+    for at in sorted(foreign, key=lambda at: (parts[at].ended, parts[at].path, parts[at].epoch)):
         part = parts[at]
-        if "key" not in part.usage:
-            kept[at] = part
-            continue
-        copied = np.array([_is_copy(row, seen, main) for row in _identities(part)], bool)
-        if copied.any():
-            problems.append(
-                Problem(part.path, None, None, "left_out", "requests that stand in another conversation too", int(copied.sum()))
-            )
-        if not copied.any():
-            kept[at] = part
-        elif not copied.all():
-            kept[at] = _without(part, np.flatnonzero(~copied))
+        copied = _copied(part, repeated, main, seen)
+        if copied:
+            why = "requests that stand in another conversation too"
+            problems.append(Problem(part.path, None, None, "left_out", why, len(copied)))
+        rows = np.setdiff1d(np.arange(part.usage["key"].size), copied) if copied else None
+        if rows is None or rows.size:
+            kept[at] = _without_keys(part if rows is None else _of_rows(part, rows))
     return _named(kept[at] for at in sorted(kept)), problems
 
 
-def _identities(part: Part) -> Iterator[tuple[str | None, str | None, int, tuple[int, ...]]]:
-    names = ("prompt_tokens", "cached_tokens", "cache_write_tokens")
-    counts = zip(*(part.usage[name].tolist() for name in names))
-    return zip(part.usage["key"], part.usage["response"], part.usage["side"], counts)
+def _copied(part: Part, repeated: set[bytes], main: set[bytes], seen: set[tuple[object, ...]]) -> list[int]:
+    """The rows that are copies; ``seen`` grows."""
+    keys, responses, side = (part.usage[name] for name in ("key", "response", "side"))
+    rows = [row for row, key in enumerate(keys.tolist()) if key in repeated]
+    copied = {row for row in np.flatnonzero(side).tolist() if responses[row] in main}
+    for row in rows:
+        # not the key alone: a gateway may number its answers from 1 in every run
+        identity = (
+            bytes(keys[row]),
+            *(int(part.usage[name][row]) for name in ("prompt_tokens", "cached_tokens", "cache_write_tokens")),
+        )
+        if row not in copied and identity in seen:
+            copied.add(row)
+        seen.add(identity)
+    return sorted(copied)
 
 
-def _is_copy(
-    row: tuple[str | None, str | None, int, tuple[int, ...]], seen: set[tuple[object, ...]], main: set[str | None]
-) -> bool:
-    key, response, side, counts = row
-    if key is None:
-        return False
-    if side and response in main:
-        return True
-    identity = (key, counts)  # not the key alone: a gateway may number its answers from 1 in every run
-    if identity in seen:
-        return True
-    seen.add(identity)
-    return False
+def _without_keys(part: Part) -> Part:
+    """A part without what only this module needs, which takes more memory than all the rest."""
+    usage = {name: values for name, values in part.usage.items() if name not in ("key", "response", "side")}
+    return dataclasses.replace(part, usage=usage)
 
 
-def _without(part: Part, rows: NDArray[np.intp]) -> Part:
+def _of_rows(part: Part, rows: NDArray[np.intp]) -> Part:
     """A part of only some of its requests, with their turns and losses."""
     usage = {name: values[rows] for name, values in part.usage.items()}
     usage["request"] = np.arange(1, rows.size + 1)
@@ -122,6 +129,6 @@ def _named(parts: Iterable[Part]) -> list[Part]:
             of_id.append(part.path)
         number = of_id.index(part.path) + 1
         named.append(
-            part if number == 1 or "key" not in part.usage else dataclasses.replace(part, session=f"{part.session}+{number}")
+            part if number == 1 or part.source in OURS else dataclasses.replace(part, session=f"{part.session}+{number}")
         )
     return named

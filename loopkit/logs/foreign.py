@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,6 +35,8 @@ __all__ = ["Adapter", "merged", "parts_of"]
 ROLES = {Role.User: "user", Role.Assistant: "assistant", Role.ToolResult: "tool", Role.System: "system"}
 COUNTS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens")
 NAT = np.datetime64("NaT", "us")
+DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
+FORM = b"0000-00-00T00:00:00.000Z\0"
 TIMES = ("ttft_ms", "prompt_ms", "predicted_ms")
 
 
@@ -66,7 +69,6 @@ def _part(adapter: Adapter, source: Source, again: _Again, session: Session, epo
     rows = _in_order(epoch)
     usage, expectations = _usage(epoch, rows)
     times = np.concatenate([_times([epoch.started, epoch.ended]), usage["time"]])
-    started, ended = (NAT, NAT) if np.isnat(times).all() else (np.nanmin(times), np.nanmax(times))
     return Part(
         source=adapter.NAME,
         path=str(source.path),
@@ -75,8 +77,8 @@ def _part(adapter: Adapter, source: Source, again: _Again, session: Session, epo
         parent=session.parent,
         model=rows[-1].call.model if rows else None,
         engine=rows[-1].call.engine if rows else None,
-        started=started,
-        ended=ended,
+        started=np.fmin.reduce(times),
+        ended=np.fmax.reduce(times),
         end_reason="compacted" if epoch.compacted else None,
         usage=usage,
         losses=_losses(session, rows, expectations),
@@ -93,11 +95,9 @@ def _part(adapter: Adapter, source: Source, again: _Again, session: Session, epo
 
 def _in_order(epoch: Epoch) -> list[Row]:
     """The requests of each turn together: a branch may go back to an earlier one."""
-    turns = np.array([0 if row.turn is None else row.turn.number for row in epoch.rows], np.int64)
-    if (np.diff(turns) >= 0).all():
-        return epoch.rows
-    turns[turns == 0] = np.maximum.accumulate(turns)[turns == 0]  # what is of no turn stays where it is
-    return [epoch.rows[at] for at in np.argsort(turns, kind="stable")]
+    of_no_turn = 0
+    turns = [of_no_turn := row.turn.number if row.turn is not None else of_no_turn for row in epoch.rows]  # it stays in its place
+    return [row for _, row in sorted(zip(turns, epoch.rows), key=itemgetter(0))]
 
 
 def _usage(epoch: Epoch, rows: list[Row]) -> tuple[dict[str, NDArray[Any]], list[Expectation]]:
@@ -111,24 +111,24 @@ def _usage(epoch: Epoch, rows: list[Row]) -> tuple[dict[str, NDArray[Any]], list
     ]
     expected, exact, lost, shortfall = zip(*expectations) if rows else ((), (), (), ())
     sizes = _counts(calls["request_bytes"])
-    missing = np.full(len(rows), -1)
-    columns = {
+    missing = _counts([None] * len(rows))
+    columns: dict[str, NDArray[Any]] = {
         "request": np.arange(1, len(rows) + 1),
         "turn": _counts([None if row.turn is None else row.turn.number for row in rows]),
         "time": _times(calls["time"]),
-        "model": _texts(calls["model"]),
+        "model": _names(calls["model"]),
         **{name: _counts(usages[name]) for name in COUNTS},
         **{name: _reals(usages[name]) for name in TIMES},
         "expected_tokens": _counts(expected),
         "expected_exact": np.array(exact, np.int8),
         "reusable_tokens": missing,
         "shortfall": _texts(shortfall),
-        "finish_reason": _texts(calls["finish"]),
+        "finish_reason": _names(calls["finish"]),
         "request_bytes": sizes,
         "new_bytes": np.diff(sizes, prepend=0) if rows and sizes.min() >= 0 else missing,
         "request_sha256": _texts(calls["request_sha256"]),
-        "key": _texts(calls["key"]),
-        "response": _texts(calls["response"]),
+        "key": _ids(calls["key"]),
+        "response": _ids(calls["response"]),
         "side": np.array(calls["side"], np.int8),
     }
     judged = (columns["expected_tokens"] >= 0) | (columns["shortfall"] != None)  # noqa: E711
@@ -240,20 +240,46 @@ def merged(epoch: Epoch) -> Iterator[tuple[Turn | None, Record, str | None]]:
 
 def _counts(values: Sequence[int | None]) -> NDArray[np.int64]:
     if None in values:
+        if _is_unknown(values):
+            return np.broadcast_to(np.int64(-1), len(values))
         values = [-1 if value is None else value for value in values]
     return np.array(values, np.int64)
 
 
 def _reals(values: Sequence[float | None]) -> NDArray[np.float64]:
-    return np.array(values, np.float64)  # None is NaN
+    return np.broadcast_to(np.nan, len(values)) if _is_unknown(values) else np.array(values, np.float64)  # None is NaN
+
+
+def _is_unknown(values: Sequence[object]) -> bool:
+    """Whether nothing is known, as of many columns of most logs: these take no memory."""
+    return values.count(None) == len(values)
+
+
+def _ids(values: Sequence[str | None]) -> NDArray[np.bytes_]:
+    """Texts that are all different, where each by itself would take more memory than all numbers of its row; b"" is missing."""
+    return np.array([b"" if value is None else value.encode("utf-8", "surrogatepass") for value in values], np.bytes_)
 
 
 def _texts(values: Sequence[str | None]) -> NDArray[np.object_]:
+    if _is_unknown(values):
+        return np.broadcast_to(np.array(None), len(values))
     found = np.empty(len(values), np.object_)
     found[:] = values
     return found
 
 
+def _names(values: Sequence[str | None]) -> NDArray[np.object_]:
+    """Texts of which there are few different ones, each kept once."""
+    known: dict[str | None, str | None] = {}
+    return _texts([known.setdefault(value, value) for value in values])
+
+
 def _times(values: Sequence[When]) -> NDArray[np.datetime64]:
+    try:
+        texts = np.array(values, "S25")
+        if texts.tobytes().translate(DIGITS_AS_ZERO) == FORM * len(values):  # as most tools write it; many at once cost less
+            return texts.astype("S23").astype("datetime64[us]")
+    except ValueError:  # a day that is in no calendar, a letter that is in no date
+        pass
     missing = NAT.astype(int)
     return np.array([missing if (at := moment(value)) is None else at for value in values], np.int64).view("datetime64[us]")

@@ -105,7 +105,7 @@ def cache_loss(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
     found = joined([part.losses for part in parts], _LOSSES)
     lengths = [_rows(part.losses) for part in parts]
     before = np.cumsum([0, *(_rows(part.usage) for part in parts)])[:-1]
-    request = requests.iloc[found["row"] + np.repeat(before, lengths)]
+    request = requests[["turn", "read_tokens", "prompt_ms"]].iloc[found["row"] + np.repeat(before, lengths)]
     columns = {
         **_keys(parts, lengths),
         **{name: _typed(values) for name, values in found.items()},

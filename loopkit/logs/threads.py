@@ -94,15 +94,22 @@ class Threads:
     def __init__(self, entries: Iterable[Entry], source: Source) -> None:
         self.sessions: dict[str, Session] = {}
         self._source = source
-        self._places: dict[str, Place] = {}
+        self._places: dict[str | None, Place] = {}
         self._calls: dict[str, Row] = {}
         self._waiting: dict[str, list[Link]] = {}
+        places = self._places
         for entry in entries:
             if isinstance(entry, Conversation):
                 session = self._session(entry.session)
                 session.parent = entry.parent or session.parent
-            else:
+                continue
+            before, name = places.get(entry.parent), entry.id
+            if before is None or before[0].id != entry.session or name in places or self._waiting:
                 self._take(entry)
+            else:  # as most do, it goes on from one that is there; what follows is most of the time that a log takes
+                before[0].last = place = self._at(before, entry)
+                if name is not None:
+                    places[name] = place
         waiting = {each.id for entries in self._waiting.values() for each in entries}
         for parent in [parent for parent in self._waiting if parent not in waiting]:
             self._adopt(parent)
@@ -119,29 +126,35 @@ class Threads:
 
     def _take(self, entry: Link, given: Place | None = None) -> None:
         """Put an entry, and what waited for it, in its place; it goes on from the one that is given, or from what it names."""
-        ready = [entry]
-        while ready:
-            now = ready.pop()
-            before, given = given or self._before(now), None
-            if before is None:
-                continue
-            place = before[0].last = self._at(before, now)
-            if now.id is not None:
-                self._places[now.id] = place
-                if self._waiting:
+        before = given or self._before(entry)
+        if before is None:
+            return
+        place = before[0].last = self._at(before, entry)
+        if entry.id is None:
+            return
+        self._places[entry.id] = place
+        if self._waiting:
+            ready = self._waiting.pop(entry.id, [])[::-1]
+            while ready:
+                now = ready.pop()
+                before = self._before(now)
+                if before is not None:
+                    place = before[0].last = self._at(before, now)
+                    assert now.id is not None
+                    self._places[now.id] = place
                     ready += self._waiting.pop(now.id, [])[::-1]
 
     def _before(self, entry: Link) -> Place | None:
         """The place that an entry goes on from; None where it is not known yet, or where the entry is."""
-        session = self.sessions.get(entry.session) or self._session(entry.session)
+        place = self._places.get(entry.parent)
+        session = self._session(entry.session)
         if entry.id is None:
-            return session.last or self._begin(session)
+            return place or session.last or self._begin(session)
         if entry.id in self._places:
             self._source.left_out("entries that stand in the file already")
             return None
         if entry.parent is None:
             return self._begin(session)
-        place = self._places.get(entry.parent)
         if place is None:
             self._waiting.setdefault(entry.parent, []).append(entry)
         elif place[0] is not session:  # it goes on in another session: a resumed or a forked one

@@ -47,7 +47,7 @@ class Transcript:
         self.line("user", message={"role": "user", "content": self.text(40)})
 
     def result(self, call: str) -> None:
-        text = self.text(self._rng.choice([20, 60, 120, 240]))
+        text = self.text(self._rng.choice([20, 40, 80, 120]))
         block = {"tool_use_id": call, "type": "tool_result", "content": text}
         self.line("user", message={"role": "user", "content": [block]}, toolUseResult={"stdout": text[:200], "stderr": ""})
 

@@ -243,7 +243,7 @@ def test_a_file_without_a_line_is_no_fault(tmp_path: Path, data: bytes) -> None:
 
 def test_a_file_of_no_known_kind_is_refused_by_name_and_passed_over_in_a_directory(tmp_path: Path) -> None:
     (tmp_path / "notes.jsonl").write_bytes(b'{"note":"buy bread"}\n')
-    with pytest.raises(LogError, match=r"notes\.jsonl: not a log of any kind known here\. Known are claude_code, pi, codex"):
+    with pytest.raises(LogError, match=r"notes\.jsonl: not a log of any kind known here\. Known are .*claude_code, "):
         lk.load(tmp_path / "notes.jsonl")
     shutil.copy(place("pi/branches"), tmp_path)
     assert sorted(problem.kind for problem in lk.load(tmp_path).unread) == ["left_out", "not_a_log"]

@@ -8,6 +8,7 @@ prompt and the tools are not in the log, so losses are judged by counts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -109,20 +110,20 @@ class _Message(Struct, Generic[B], gc=False):
 
 
 class _Line(Struct, Generic[B], rename="camel", gc=False):
-    type: str | None = None
-    subtype: str | None = None
-    uuid: str | None = None
     parent_uuid: str | None = None
     logical_parent_uuid: str | None = None
+    is_sidechain: bool | None = None
     session_id: str | None = None
     agent_id: str | None = None
-    timestamp: str | None = None
-    request_id: str | None = None
-    is_sidechain: bool | None = None
-    is_meta: bool | None = None
-    is_compact_summary: bool | None = None
-    is_api_error_message: bool | None = None
+    type: str | None = None
+    subtype: str | None = None
     message: _Message[B] | str | None = None
+    request_id: str | None = None
+    is_api_error_message: bool | None = None
+    is_meta: bool | None = None
+    uuid: str | None = None
+    timestamp: str | None = None
+    is_compact_summary: bool | None = None
 
 
 _lean = msgspec.json.Decoder(_Line[_Block])
@@ -144,12 +145,8 @@ def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
     """What a transcript says."""
     reading = _Reading(source)
     if texts:
-        for line, full in source.placed(_full):
-            yield from reading.line(full)
-            yield from reading.texts(full, line)
-    else:
-        for one in source.decoded(_lean):
-            yield from reading.line(one)
+        return chain.from_iterable(chain(reading.line(one), reading.texts(one, place)) for place, one in source.placed(_full))
+    return chain.from_iterable(map(reading.line, source.decoded(_lean)))
 
 
 class _Reading:
@@ -176,7 +173,7 @@ class _Reading:
             return ()
         if one.agent_id is not None or one.is_sidechain:
             session, parent = self._chain(one, session)
-        message = one.message if isinstance(one.message, _Message) else None
+        message = None if isinstance(one.message, str) else one.message
         entry: Entry
         if kind == "system" and one.subtype == "compact_boundary":
             self._boundary = uuid
@@ -184,7 +181,7 @@ class _Reading:
         elif message is None or kind not in ("user", "assistant"):
             entry = Link(session, uuid, parent, time)
         elif kind == "assistant":
-            entry = self._call(one, message, Link(session, uuid, parent, time))
+            entry = self._call(one, message, session, parent)
         elif one.is_compact_summary and (self._boundary is None or parent != self._boundary):
             entry = Compaction(session, uuid, parent, time)  # of a version that writes no boundary
         else:
@@ -210,17 +207,17 @@ class _Reading:
             self._chains[uuid] = chain
         return chain, parent
 
-    def _call(self, one: _Line[Any], message: _Message[Any], link: Link) -> Entry:
+    def _call(self, one: _Line[Any], message: _Message[Any], session: str, parent: str | None) -> Entry:
         if message.model == SYNTHETIC or one.is_api_error_message:
             self._source.left_out("answers that no model gave")
-            return link
+            return Link(session, one.uuid, parent, one.timestamp)
         usage = message.usage or _Usage()
         missed = None if message.diagnostics is None else message.diagnostics.cache_miss_reason
         return Call(
-            link.session,
-            link.id,
-            link.parent,
-            link.time,
+            session,
+            one.uuid,
+            parent,
+            one.timestamp,
             key=_key(one, message),
             response=message.id or None,
             side=one.is_sidechain is True or one.agent_id is not None,
