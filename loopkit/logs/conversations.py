@@ -8,7 +8,7 @@ Knows nothing of files, answers or tokens.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from loopkit.cache.prompts import MESSAGES, UNREAD
 from loopkit.encoding import decode
+from loopkit.request import first_difference
 
 __all__ = ["Conversations", "Placed"]
 
@@ -23,6 +24,10 @@ SYSTEM = ("system", "developer")
 ANSWERS = ("assistant", "tool", "function")
 ITEMS = ("reasoning", "function_call", "function_call_output")
 "Kinds of OpenAI's responses that only an answer can have brought in."
+ALIKE = 0.8
+"The share of a message's text that makes it another form of one, where nothing else tells."
+FRAME = len(b'{"role":"user","content":""}')
+MANY = 64
 FEW = 8
 "Of so many conversations it is known that they hold a message; more would say nothing."
 
@@ -69,6 +74,8 @@ class Conversations:
         self._heads: list[int] = []
         self._said: dict[int, tuple[int, ...]] = {}
         "The conversations that a message was in, the last few of them."
+        self._openings: deque[tuple[int, list[bytes]]] = deque(maxlen=MANY)
+        "First requests of conversations, the last ones."
 
     def place(self, body: bytes) -> Placed:
         """Place the next request."""
@@ -112,7 +119,24 @@ class Conversations:
                 which = self._of[request]
                 new = [text for text, digest in zip(messages, digests, strict=True) if which not in self._said.get(digest, ())]
                 return Placed(which, request, new)
+            for request, opening in reversed(self._openings if before is None else ()):
+                if self._newest[self._of[request]] == request and self._heads[request] == head and _rewritten(opening, messages):
+                    return Placed(self._of[request], request, [text for text in messages if text not in opening])
+        else:
+            self._openings.append((len(self._of), messages))
         return Placed(len(self._newest), before, messages[begun:])
+
+
+def _rewritten(opening: list[bytes], messages: list[bytes]) -> bool:
+    """Whether a second request has one message of the first in another form, most of its text kept, and all others."""
+    changed = [(was, now) for was, now in zip(opening, messages) if was != now]
+    answers = [_role(message) in (*ANSWERS, *ITEMS) for message in messages[len(opening) :]]
+    if len(changed) != 1 or not answers or not answers[0] or answers.count(False) > 1:
+        return False
+    was, now = changed[0]
+    alike = first_difference(was, now)
+    alike += first_difference(was[:alike:-1], now[:alike:-1])
+    return alike - FRAME >= ALIKE * (max(len(was), len(now)) - FRAME)
 
 
 def _parts(body: bytes) -> tuple[list[bytes], tuple[tuple[str, bytes], ...]]:

@@ -66,6 +66,14 @@ def test_a_clock_in_the_system_prompt_does_not_part_a_conversation() -> None:
     assert placed(*sent) == [(0, None), (0, 0), (0, 1)]
 
 
+def test_a_clock_in_the_first_message_does_not_part_a_conversation() -> None:
+    sent = [talk(f"It is 07:3{number}. What now?", *["b", "c", "d", "e"][: 2 * number], system=None) for number in range(3)]
+    assert placed(*sent) == [(0, None), (0, 0), (0, 1)]
+    assert placed(sent[0], talk("Quite another question.", "b", "c", system=None)) == [(0, None), (1, None)]
+    assert placed(sent[0], sent[2]) == [(0, None), (1, None)]  # of it too much is not known
+    assert placed(sent[0], sent[0], sent[1]) == [(0, None), (1, None), (1, 1)]
+
+
 def test_dropped_cleared_and_summarised_history_stays() -> None:
     whole = [str(number) for number in range(9)]
     assert placed(talk(*whole[:7]), talk(*whole[4:])) == [(0, None), (0, 0)]
