@@ -35,10 +35,9 @@ _SYNTHESIS = (
     f"If there is nothing to add, write {UNCHANGED}.\n\nThe project: "
 )
 _LATEST = """
-SELECT query.query_id, query.text, node.sha256, node.text FROM query
-JOIN step ON step.seq = (SELECT max(seq) FROM step WHERE step.query_id = query.query_id AND result IS NOT NULL)
-JOIN node ON node.sha256 = step.result
-WHERE query.project = ? ORDER BY (SELECT min(seq) FROM step WHERE step.query_id = query.query_id)
+SELECT query.query_id, query.text, node.sha256, node.text FROM latest
+JOIN query USING (query_id) JOIN node ON node.sha256 = latest.node
+WHERE latest.project = ? ORDER BY (SELECT min(seq) FROM step WHERE step.query_id = query.query_id)
 """
 
 
@@ -170,10 +169,7 @@ class _Known(NamedTuple):
 
 def synthesis(store: Store, project: ProjectId) -> str | None:
     """The text of a project's synthesis; None where there is none."""
-    sql = (
-        "SELECT node.text FROM step JOIN node ON node.sha256 = step.result "
-        "WHERE step.query_id IS NULL AND node.project = ? ORDER BY step.seq DESC LIMIT 1"
-    )
+    sql = "SELECT text FROM latest JOIN node ON sha256 = latest.node WHERE latest.project = ? AND latest.query_id = ''"
     with store.reading() as db:
         row = db.execute(sql, (project,)).fetchone()
     return None if row is None else str(row[0])

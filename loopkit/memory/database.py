@@ -69,11 +69,14 @@ CREATE TABLE step (
     result TEXT REFERENCES node (sha256)
 );
 CREATE UNIQUE INDEX step_key ON step (chunk, ifnull(query_id, ''), ifnull(previous, ''));
+CREATE TABLE latest (
+    project TEXT NOT NULL, query_id TEXT NOT NULL, node TEXT NOT NULL REFERENCES node (sha256), PRIMARY KEY (project, query_id)
+) WITHOUT ROWID;
 CREATE TABLE record (key BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE node_text USING fts5 (text, content = 'node', content_rowid = 'seq', tokenize = 'unicode61');
 CREATE VIRTUAL TABLE word USING fts5vocab ('node_text', 'row');
 """
-_TABLES = ("place", "source", "query", "run", "node", "edge", "chunk", "step", "record")
+_TABLES = ("place", "source", "query", "run", "node", "edge", "chunk", "step", "latest", "record")
 _LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "reiserfs", "tmpfs", "xfs", "zfs"}
 
 
@@ -133,7 +136,7 @@ def connect(path: Path | str, *, to_write: bool = False) -> sqlite3.Connection:
 
 def create(db: sqlite3.Connection) -> None:
     """Make the tables anew, inside the caller's transaction."""
-    for table in ("word", "node_text", "record", "step", "chunk", "edge", "node", "run", "query", "source", "place"):
+    for table in ("word", "node_text", "record", "latest", "step", "chunk", "edge", "node", "run", "query", "source", "place"):
         db.execute(f"DROP TABLE IF EXISTS {table}")
     for statement in _SCHEMA.split(";\n"):
         db.execute(statement)
@@ -197,6 +200,8 @@ def _apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
         case StepLine():
             step = (line.query, line.previous, line.chunk, line.result)
             db.execute("INSERT INTO step VALUES (NULL, ?, ?, ?, ?)", step)
+            latest = "INSERT OR REPLACE INTO latest SELECT project, ifnull(query_id, ''), sha256 FROM node WHERE sha256 = ?"
+            db.execute(latest, (line.result,))
         case _:
             assert_never(line)
 

@@ -60,7 +60,7 @@ def begin_run(writing: Writing, run: RunId, project: ProjectId, task: Literal["i
 def ingest(store: Store, what: Iterable[Transcript], project: ProjectId, run: RunId, budget: int, count: Count) -> Ingested:
     """Take transcripts in; see :meth:`Memory.ingest`."""
     total = Ingested(run, 0, 0, 0)
-    for batch in _batches(what, budget, count):
+    for batch in filter(None, _batches(what, budget, count)):
         with store.writing() as writing:
             for path, group in batch:
                 found = _take(writing, project, run, path, group)
@@ -75,15 +75,18 @@ def ingest(store: Store, what: Iterable[Transcript], project: ProjectId, run: Ru
 def _batches(what: Iterable[Transcript], budget: int, count: Count) -> Iterator[list[tuple[str | None, list[Counted]]]]:
     batch: list[tuple[str | None, list[Counted]]] = []
     held = 0
-    for transcript in what:
-        for group in groups(transcript.records, budget, count):
-            batch.append((transcript.path, group))
-            held += sum(len(each.record.text) + 400 for each in group)
-            if held >= BATCH:
-                yield batch
-                batch, held = [], 0
-    if batch:
+    try:
+        for transcript in what:
+            for group in groups(transcript.records, budget, count):
+                batch.append((transcript.path, group))
+                held += sum(len(each.record.text) + 400 for each in group)
+                if held >= BATCH:
+                    yield batch
+                    batch, held = [], 0
+    except Exception:  # of a source: what was read before it is kept
         yield batch
+        raise
+    yield batch
 
 
 def _take(writing: Writing, project: ProjectId, run: RunId, path: str | None, group: list[Counted]) -> int:

@@ -191,7 +191,7 @@ class Memory:
         return path.read_text("utf-8") if path.is_file() else ""
 
     def recall(self, query: str, k: int = 5) -> tuple[Recalled, ...]:
-        """Search the texts of all nodes, the best first.
+        """Search the texts of the nodes, the best first: all evidence, and every memory and synthesis as it is now.
 
         Parameters
         ----------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -27,6 +28,12 @@ WITH RECURSIVE above (sha256) AS (
     VALUES (?) UNION SELECT parent FROM edge JOIN above ON child = sha256
 )
 SELECT sha256 FROM above JOIN node USING (sha256) ORDER BY node.seq
+"""
+
+
+_SEARCH = """
+SELECT sha256, rank FROM node_text JOIN node ON seq = node_text.rowid
+WHERE node_text MATCH ? AND (level = 'L0' OR sha256 IN (SELECT node FROM latest)) ORDER BY rank LIMIT ?
 """
 
 
@@ -101,7 +108,8 @@ def recall(db: sqlite3.Connection, query: str, k: int) -> tuple[Recalled, ...]:
     words = list(dict.fromkeys(re.findall(r"[^\W_]+", query)))
     found = _search(db, " ".join(map(_quoted, words)), k) if words else {}
     if len(found) < k and len(words) > 1:
-        rare = [word for word in words if 0 < _nodes_with(db, word) <= COMMON]
+        held = {word: number for word in words if (number := _nodes_with(db, word))}
+        rare = [word for word in held if held[word] <= COMMON] or sorted(held, key=held.__getitem__)[:1]
         found |= {name: score for name, score in _search(db, " OR ".join(map(_quoted, rare)), k).items() if name not in found}
     made = []
     for name, score in list(found.items())[:k]:
@@ -115,16 +123,15 @@ def _quoted(word: str) -> str:
 
 
 def _nodes_with(db: sqlite3.Connection, word: str) -> int:
-    row = db.execute("SELECT doc FROM word WHERE term = ?", (word.lower(),)).fetchone()
+    plain = "".join(char for char in unicodedata.normalize("NFD", word.lower()) if not unicodedata.combining(char))
+    row = db.execute("SELECT doc FROM word WHERE term = ?", (plain,)).fetchone()
     return row[0] if row else 0
 
 
 def _search(db: sqlite3.Connection, match: str, k: int) -> dict[str, float]:
     if not match:
         return {}
-    sql = "SELECT rowid, rank FROM node_text WHERE node_text MATCH ? ORDER BY rank LIMIT ?"
-    best = db.execute(sql, (match, k)).fetchall()
-    return {db.execute("SELECT sha256 FROM node WHERE seq = ?", (seq,)).fetchone()[0]: -rank for seq, rank in best}
+    return {name: -rank for name, rank in db.execute(_SEARCH, (match, k))}
 
 
 class _Chunk(NamedTuple):

@@ -185,7 +185,10 @@ class Store:
         """The chunk of the line that begins at a byte; its hash is derived again."""
         with open(self.lines, "rb") as file:
             file.seek(offset)
-            line = decode_line(body_of(file.readline()) + b"}")
+            try:
+                line = decode_line(body_of(file.readline()) + b"}")
+            except ValueError as error:
+                raise LogError(str(self.lines), f"the chunk at byte {offset}: {error}", SALVAGE) from error
         assert isinstance(line, ChunkLine)
         return line.chunk
 
@@ -197,6 +200,8 @@ class Store:
 
     @contextlib.contextmanager
     def _connected(self, *, to_write: bool = False) -> Iterator[sqlite3.Connection]:
+        if to_write and not self.database.exists():
+            create_file(self.database, b"")  # whatever the umask, for its owner alone
         try:
             with contextlib.closing(connect(self.database, to_write=to_write)) as db:
                 yield db

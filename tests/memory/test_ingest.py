@@ -127,8 +127,11 @@ def test_what_holds_no_transcript_is_refused(tmp_path: Path) -> None:
     session.close()
     path = session.dir / "0.jsonl"
     path.write_bytes(path.read_bytes()[:-9])
+    filled_session(tmp_path, "a-sound-one").close()
+    memory = Memory(tmp_path)
     with pytest.raises(TornLog):
-        Memory(tmp_path).ingest(tmp_path, project=PERU)
+        memory.ingest(tmp_path, project=PERU)
+    assert len(memory.recall("Cusco", 9)) == 1, "what was read before it is kept"
 
 
 def claude_code(session: str, texts: list[str]) -> bytes:

@@ -51,7 +51,21 @@ def test_words_that_stand_everywhere_do_not_widen_a_search(tmp_path: Path, monke
     memory = filled(tmp_path, 6)
     assert len(memory.recall("Lima", 9)) == 6
     assert [each.node.text for each in memory.recall("Lima 4 nowhere", 9)] == ["User: Fact 4 of Lima."]
-    assert memory.recall("Lima Fact nowhere", 9) == ()
+    memory.ingest(records(["Fact 9."], "more"), project=PERU, budget=1)
+    assert len(memory.recall("Lima Fact nowhere", 9)) == 6, "where all are common, the rarest counts"
+
+
+def test_of_a_memory_only_what_it_is_now_is_found(tmp_path: Path) -> None:
+    memory = filled(tmp_path, 3)
+    build(memory, Model())
+    found = memory.recall("Fact", 9)
+    assert [each.node.level for each in found].count(Level.L1) == 1
+    assert [each.node.text for each in found if each.node.level is Level.L1] == [
+        "Fact 0 of Lima. Fact 1 of Lima. Fact 2 of Lima."
+    ]
+    assert len(memory.nodes()) == 6
+    memory.rebuild()
+    assert memory.recall("Fact", 9) == found
 
 
 def test_a_folded_node_is_traced_to_every_record_it_came_from(tmp_path: Path) -> None:

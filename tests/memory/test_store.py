@@ -117,7 +117,9 @@ def test_a_home_without_a_memory_is_not_touched_by_reading(tmp_path: Path) -> No
 def test_files_are_the_owners_alone(tmp_path: Path) -> None:
     memory = built(tmp_path)
     assert oct(memory.dir.stat().st_mode & 0o777) == "0o700"
-    assert oct((memory.dir / "nodes.jsonl").stat().st_mode & 0o777) == "0o600"
+    memory.write(PERU)
+    files = ("nodes.jsonl", "memory.db", "core.md")
+    assert [oct((memory.dir / name).stat().st_mode & 0o777) for name in files] == ["0o600"] * 3
 
 
 def test_lines_that_the_database_does_not_have_are_taken_in(tmp_path: Path) -> None:
@@ -204,6 +206,10 @@ def test_a_text_that_was_changed_in_the_database_is_refused_and_found(tmp_path: 
     memory.rebuild()
     assert memory.verify().ok
     assert [each.node for each in memory.recall("3")] == [node]
+    path = memory.dir / "nodes.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"text":"Fact 3', b'"text":"Fact 8'))
+    with pytest.raises(LogError, match="content gives"):
+        memory.trace(node)
 
 
 def test_lines_that_are_gone_are_missed(tmp_path: Path) -> None:
