@@ -80,7 +80,7 @@ def _interval(repeats: int) -> tuple[int, float | None]:
 
 
 def told(costs: pd.DataFrame) -> str:
-    """Say a `summary` in a table for a terminal, and the dearest variant in a sentence.
+    """Say a `summary` as a table for a terminal, and the dearest variant in a sentence.
 
     Parameters
     ----------
@@ -91,21 +91,18 @@ def told(costs: pd.DataFrame) -> str:
     --------
     >>> rows = {"variant": ["unchanged", "window(2)"], "repeat": 1, "request": 1, "changed": [False, True]}
     >>> rows |= {"read_tokens": [500, 900], "lost_tokens": [0, 400], "cause": [None, "history_changed"]}
-    >>> print(told(summary(pd.DataFrame(rows | {"ttft_ms": [10.0, 16.0], "prompt_ms": [9.0, 15.0]}))))
-    variant    tokens read  lost  waited, ms  causes
-    unchanged          500     0          10
-    window(2)          900   400          16  history_changed
+    >>> costs = summary(pd.DataFrame(rows | {"ttft_ms": [10.0, 16.0], "prompt_ms": [9.0, 15.0]}))
+    >>> print(told(costs))  # doctest: +NORMALIZE_WHITESPACE
+              tokens read lost waited, ms           causes
+    unchanged         500    0         10
+    window(2)         900  400         16  history_changed
     <BLANKLINE>
     window(2) read 1.8 times as many prompt tokens as unchanged for the same work.
     """
-    lines = [("variant", "tokens read", "lost", "waited, ms", "causes")]
-    for variant, row in costs.iterrows():
-        read, lost, waited = (_cell(row[name]) for name in ("read_tokens", "lost_tokens", "ttft_ms"))
-        known = variant != UNCHANGED and not pd.isna(row["ttft_ms_low"])
-        more = f" ({row['ttft_ms_low']:+,.0f} to {row['ttft_ms_high']:+,.0f})" if known else ""
-        lines.append((str(variant), read, lost, waited + more, row["causes"]))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = ["  ".join(map(_padded, line, widths, "<>>><")).rstrip() for line in lines]
+    names = {"read_tokens": "tokens read", "lost_tokens": "lost", "ttft_ms": "waited, ms"}
+    more = {} if costs["ttft_ms_low"].isna().all() else {"ttft_ms_low": "longer by, from", "ttft_ms_high": "to"}
+    numbers = costs[[*names, *more]].map(lambda value: "not reported" if pd.isna(value) else f"{value:,.0f}")
+    table = numbers.rename(columns=names | more).assign(causes=costs["causes"]).rename_axis(None).to_string()
     reads = {str(variant): float(read) for variant, read in costs["read_tokens"].dropna().items()}
     dearest = max(reads, key=lambda variant: reads[variant], default=UNCHANGED)
     if not reads.get(UNCHANGED):
@@ -115,15 +112,6 @@ def told(costs: pd.DataFrame) -> str:
     else:
         times = reads[dearest] / reads[UNCHANGED]
         said = f"{dearest} read {times:.1f} times as many prompt tokens as {UNCHANGED} for the same work."
-    sure = costs["confidence"].iloc[0]
-    if not pd.isna(sure):
-        said += f"\nIn brackets: how much longer than {UNCHANGED}; it holds the true median with confidence {sure:.2f}."
-    return "\n".join([*table, "", said])
-
-
-def _cell(value: Any) -> str:
-    return "not reported" if pd.isna(value) else f"{value:,.0f}"
-
-
-def _padded(cell: str, width: int, align: str) -> str:
-    return f"{cell:{align}{width}}"
+    if more:
+        said += f"\nThe interval holds the true median with confidence {costs['confidence'].iloc[0]:.2f}."
+    return f"{table}\n\n{said}"
