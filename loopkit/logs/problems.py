@@ -42,7 +42,8 @@ class Problem(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         place = self.path if self.line is None else f"{self.path}:{self.line}"
         at = "" if self.offset is None else f" (byte {self.offset})"
-        return f"{place}: {self.why}{at}" + (f" ({self.count:,} times)" if self.count > 1 else "")
+        much = f" ({self.count:,} {'lines' if self.kind == 'torn' else 'times'})" if self.count > 1 else ""
+        return f"{place}: {self.why}{at}{much}"
 
 
 def problem_of(error: LoopkitError, path: str) -> Problem:

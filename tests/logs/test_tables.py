@@ -80,6 +80,15 @@ def test_problems_and_epochs_come_through(tmp_path: Path) -> None:
     assert again.diagnose().requests == len(logs.usage)
 
 
+def test_logs_of_other_tools_come_through(tmp_path: Path) -> None:
+    logs = load(MALFORMED.parent / "foreign", errors="report", content=True)
+    assert len(logs.sessions) > 10
+    logs.to_parquet(tmp_path)
+    again = load(tmp_path, content=True)
+    assert_equal(again, logs)
+    assert again.diagnose().coverage == logs.diagnose().coverage
+
+
 def test_a_frame_of_many_rows_is_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_session(tmp_path, "a", [start("a"), *kept(25, loses=frozenset({7, 13}))])
     monkeypatch.setattr("loopkit.logs.tables.ROWS", 10)
