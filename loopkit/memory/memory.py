@@ -49,6 +49,30 @@ class Memory:
         The directory that holds ``memory/``.
     server : Server, optional
         Counts tokens, and folds where no other model is given.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from loopkit.memory import Provenance, Record, Role
+    >>> memory, peru = open(tempfile.mkdtemp()), ProjectId("peru")
+    >>> said = ("It is light in Lima until six.", "The port is closed.")
+    >>> records = [Record(Role.User, text, None, Provenance("notes", 100 * at)) for at, text in enumerate(said)]
+    >>> taken = memory.ingest(records, project=peru, budget=1)
+    >>> def model(prompt: str) -> str:
+    ...     return "Until six." if "six" in prompt.split("New:")[1] else "UNCHANGED"
+    >>> built = memory.build(peru, QueryId("light"), "When is it light?", model=model)
+    >>> built.calls, memory.build(peru, QueryId("light"), "When is it light?", model=model).calls
+    (2, 0)
+    >>> print(memory.render(peru))
+    ## When is it light?
+    <BLANKLINE>
+    Until six.
+    >>> [(each.source, each.offset, each.text) for each in memory.trace(built.node)]
+    [('notes', 0, 'It is light in Lima until six.')]
+    >>> memory.trace("0" * 64)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.LogError: memory: there is no node 000... memory.nodes() lists them
     """
 
     def __init__(self, home: Path | str, server: Server | None = None) -> None:
