@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from loopkit import replay
+from loopkit import record, replay
 from loopkit.cache.prompts import Prompt
 from loopkit.encoding import sha256
 from loopkit.errors import InvalidConfig, LogError
+from loopkit.logs.load import load
 from loopkit.replay.recorded import recorded
 from loopkit.server.client import Server, serve
 from loopkit.server.probe import Found
@@ -110,3 +112,19 @@ def test_a_slot_that_could_not_be_emptied_is_said(tmp_path: Path) -> None:
         with pytest.warns(UserWarning, match="find some of its prompt cached: slot 1 could not be emptied: .*"):
             logs = replay.run([Prompt(body=body("One?", stream=True, id_slot=1))], without_slots, home=tmp_path)
     assert logs.usage["prompt_tokens"].tolist() == [40]
+
+
+@pytest.mark.server
+def test_what_was_recorded_of_another_client_is_replayed_and_asked_for_its_usage(tiny: Server, tmp_path: Path) -> None:
+    assert tiny._child is not None
+    bodies = [body(*said, max_tokens=6, stream=True) for said in (["One."], ["One.", "Done.", "Two."])]
+    headers = {"Authorization": f"Bearer {tiny._child.key}", "Content-Type": "application/json"}
+    with httpx.Client(transport=record.transport(tmp_path), headers=headers) as client:
+        for each in bodies:
+            assert client.post(f"{tiny.url}/v1/chat/completions", content=each).is_success
+    usage = replay.run(load(tmp_path).requests(), tiny, home=tmp_path).usage
+    asked = b'{"stream_options":{"include_usage":true},'  # for a stream that would report none
+    assert usage["request_sha256"].tolist() == [sha256(asked + each[1:]) for each in bodies]
+    assert usage["lost_tokens"].tolist() == [0, 0]
+    prompt, written = (usage[name].tolist()[0] for name in ("prompt_tokens", "completion_tokens"))
+    assert usage["cached_tokens"].tolist()[1] == prompt + written - 1
