@@ -10,6 +10,7 @@ import dataclasses
 import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from sys import intern
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -52,8 +53,8 @@ REQUESTS = {
     **dict.fromkeys(("request", "request_bytes", "expected_tokens", "reusable_tokens"), COUNT),
     **dict.fromkeys(("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens"), COUNT),
     **dict.fromkeys(("ttft_ms", "prompt_ms", "predicted_ms"), REAL),
-    **dict.fromkeys(("request_sha256", "finish_reason"), TEXT),
-    "shortfall": MAYBE_TEXT,
+    "request_sha256": TEXT,
+    **dict.fromkeys(("finish_reason", "shortfall"), MAYBE_TEXT),
     "expected_exact": FLAG,
     "time": TIME,
 }
@@ -166,7 +167,8 @@ def _packed(values: tuple[Any, ...], kind: str) -> Sequence[bytes | str | None]:
     if kind == TEXT:
         return values
     if kind == MAYBE_TEXT:
-        return [None if value is UNSET else value for value in values]
+        # the same few words again and again: one object of each, for there may be millions
+        return [intern(value) if isinstance(value, str) else None for value in values]
     if kind == JSON:
         return [None if value is UNSET else encode(value).decode() for value in values]
     if kind == TIME:
@@ -211,8 +213,13 @@ def joined(parts: Sequence[Columns], like: Columns) -> dict[str, NDArray[Any]]:
     return {name: np.concatenate([part[name] for part in parts]) if parts else sample[:0] for name, sample in like.items()}
 
 
+_NO_LOSSES: Columns = Growing(LOSSES).arrays()
+
+
 def loss_columns(losses: Sequence[CacheLoss | ReplayRecord], rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
     """What the frame of losses takes from their records, whose requests stand in these rows."""
+    if not losses:
+        return {**_NO_LOSSES, "row": rows}  # as most logs have none, thousands share these arrays
     columns = Growing(LOSSES)
     columns.add(losses)
     return {**columns.arrays(), "row": rows}
