@@ -104,7 +104,8 @@ def _usage(epoch: Epoch, rows: list[Row]) -> tuple[dict[str, NDArray[Any]], list
     calls = _columns(Call, [row.call for row in rows])
     usages = _columns(Usage, calls["usage"])
     block = estimated_block(usages["cached_tokens"]) or 1
-    blocks = {engine: block if block > rule_of(engine).block else None for engine in set(calls["engine"])}
+    # of an engine that keeps single tokens a common divisor means nothing: a conversation that grows evenly has one, too
+    blocks = {engine: block if 1 < rule_of(engine).block < block else None for engine in set(calls["engine"])}
     expectations = [
         expect(None if row.previous is None else row.previous.call.usage, usage, engine, epoch=epoch.number, block=blocks[engine])
         for row, usage, engine in zip(rows, calls["usage"], calls["engine"])

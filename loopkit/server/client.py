@@ -265,6 +265,11 @@ class Server:
         """Where the embedded server saves slots; None for any other."""
         return None if self._child is None else self._child.slot_dir
 
+    @property
+    def api_key(self) -> str | None:
+        """Key of the embedded server, for a client of another kind; None for any other, whose key you have."""
+        return None if self._child is None else self._child.key
+
     def close(self) -> None:
         """Let go of the server; the embedded one ends. Again does nothing."""
         if self._child is not None:
@@ -378,23 +383,17 @@ def serve(
     from loopkit.server.models import resolve
 
     file = resolve(model)
-    child = start_child(
-        file, slots=slots, context=context, template=template, cache_ram_mib=cache_ram_mib, slot_dir=slot_dir, **parameters
-    )
-
-    def gone() -> str | None:
-        return None if child.alive() else f"the embedded process has ended; its last words: {child.log_tail(300).strip()}"
-
+    parameters |= {"slots": slots, "context": context, "template": template, "cache_ram_mib": cache_ram_mib}
+    child = start_child(file, slot_dir=slot_dir, **parameters)
     try:
-        wire = Wire(child.url, api_key=child.key, gone=gone)
+        wire = Wire(child.url, api_key=child.key, gone=child.gone)
         size = llama.props(wire)["default_generation_settings"]["n_ctx"]  # llama.cpp rounds what was asked for
     except BaseException:
         child.close()
         raise
     server = Server(wire, Found("llama.cpp", child.build, file.name, size, slots), child)
     server.host_cache_mib = cache_ram_mib
-    alike = {"slots": slots, "context": context, "template": template, "cache_ram_mib": cache_ram_mib, **parameters}
-    server.another = lambda: serve(model, **alike)
+    server.another = lambda: serve(model, **parameters)
     if parameters.get("kv_unified"):  # idle slots are cleared then: a pinned session would lose its cache at every turn
         server.unified, server._free = True, []
     return server

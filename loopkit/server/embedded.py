@@ -94,6 +94,10 @@ class Child:
         """True while the process runs."""
         return self._process.poll() is None
 
+    def gone(self) -> str | None:
+        """Say that it has ended, with its last words; None while it runs."""
+        return None if self.alive() else f"the embedded process has ended; its last words: {self.log_tail(300).strip()}"
+
     def log_tail(self, size: int = 4000) -> str:
         """The last ``size`` bytes that the process wrote, as text; empty after `close`."""
         if self._log.closed:

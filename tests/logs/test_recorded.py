@@ -40,8 +40,7 @@ class Talk:
 
 
 def client(server: Server, proxy: record.Proxy) -> openai.OpenAI:
-    assert server._child is not None
-    return openai.OpenAI(base_url=f"{proxy.url}/v1", api_key=server._child.key, max_retries=0)
+    return openai.OpenAI(base_url=f"{proxy.url}/v1", api_key=server.api_key, max_retries=0)
 
 
 @pytest.mark.server
@@ -79,6 +78,20 @@ def test_two_interleaved_conversations_and_an_edit_of_an_early_message(tmp_path:
     assert bodies[4][: evidence["byte"] + 2].endswith(b"Questiom ")
     messages = lk.load(tmp_path, content=True).messages
     assert messages[messages["session"] == ours]["content"].tolist() == [each["content"] for each in a.messages[:-1]]
+
+
+@pytest.mark.server
+def test_a_conversation_that_grows_evenly_is_not_taken_for_blocks(tiny: Server, tmp_path: Path) -> None:
+    messages: list[Any] = [
+        {"role": "system", "content": "You know the sky over the southern hemisphere, its stars and its nights."}
+    ]
+    with record.proxy(tiny.url, tmp_path) as proxy, client(tiny, proxy) as http:
+        for number in range(4):
+            messages.append({"role": "user", "content": f"Star {number} rises."})
+            answer = http.chat.completions.create(model="tiny", messages=messages)
+            messages.append({"role": "assistant", "content": answer.choices[0].message.content})
+    usage = lk.load(tmp_path).usage
+    assert usage["cached_tokens"].tolist()[1:] == usage["expected_tokens"].tolist()[1:] == [120, 160, 200]
 
 
 @pytest.mark.server

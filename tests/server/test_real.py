@@ -205,10 +205,9 @@ def test_what_it_shows_of_itself(tiny: Server) -> None:
 
 
 def test_connecting_to_it_as_any_other_server(tiny: Server) -> None:
-    assert tiny._child is not None
-    with connect(tiny.url + "/v1", api_key=tiny._child.key) as server:
+    with connect(tiny.url + "/v1", api_key=tiny.api_key) as server:
         assert (server.engine, server.context_size, server.slot_count) == ("llama.cpp", 4096, 2)
-        assert (server.embedded, server.take_slot()) == (False, None)
+        assert (server.embedded, server.take_slot(), server.api_key) == (False, None, None)
         assert server.complete(single(server, "Hello.")).content == "Done."
         assert server.model == "tiny"  # its name, no path
         assert "/" not in repr(server)
