@@ -127,6 +127,9 @@ class _Fold(NamedTuple):
                 before, done = found.result or before, done + 1
         for t, step in enumerate(steps[done:], done + 1):
             with self.store.reading() as db:
+                if (found := self._known(db, before, step)) is not None:  # another process was sooner
+                    before = found.result or before
+                    continue
                 memory = "" if before is None else text_of(db, before)
                 said = text_of(db, step.parent)
             new = self.model(f"{self.opening}\n\nThe memory so far:\n{memory or '(none)'}\n\nNew:\n{said}\n").strip()
@@ -149,7 +152,7 @@ class _Fold(NamedTuple):
     def _write(self, before: Sha256Hash | None, memory: str, step: _Step, t: int, new: str) -> Sha256Hash | None:
         """Keep a step, with its node where there is one; gives the memory after it."""
         with self.store.writing() as writing:
-            if (found := self._known(writing.db, before, step)) is not None:  # another process was sooner
+            if (found := self._known(writing.db, before, step)) is not None:  # so now, while the model was at it
                 return found.result or before
             begin_run(writing, self.run, self.project, "build")
             now, result = Timestamp.now(), None

@@ -118,6 +118,23 @@ def test_building_again_after_a_kill_pays_only_for_the_missing_steps(tmp_path: P
     no_orphans(memory)
 
 
+def test_steps_that_another_process_takes_meanwhile_are_taken_once(tmp_path: Path) -> None:
+    memory = filled(tmp_path, 5)
+    other = Model()
+
+    def late(prompt: str) -> str:
+        build(Memory(tmp_path), other, "b2")
+        return "Too late."
+
+    built = memory.build(PERU, LIGHT, QUESTION, model=late, run=RunId("b1"))
+    assert (built.calls, other.calls) == (1, 5)
+    assert built.node is not None
+    assert built.node.text == "Fact 0 of Lima. Fact 1 of Lima. Fact 2 of Lima. Fact 3 of Lima. Fact 4 of Lima."
+    assert rows(memory, "SELECT count(*) FROM node WHERE text LIKE '%late%'") == [(0,)]
+    assert rows(memory, "SELECT count(*) FROM step") == [(5,)]
+    assert memory.verify().ok
+
+
 def test_new_evidence_costs_its_own_steps_alone(tmp_path: Path) -> None:
     memory = filled(tmp_path, 5)
     build(memory, Model())

@@ -18,9 +18,10 @@ from loopkit.ids import ProjectId, RunId, SessionId
 from loopkit.memory.memory import Memory
 from loopkit.memory.sources import LONGEST, Refused, listen, read_lines
 from loopkit.provenance import Provenance, Record, Role
+from loopkit.records import User
 from tests.memory.make import PERU, TIME, filled, no_orphans, records, rows
+from tests.session.build import end, group
 from tests.session.build import filled as filled_session
-from tests.session.build import group
 
 
 def texts(memory: Memory) -> list[str]:
@@ -54,6 +55,17 @@ def test_the_system_prompt_the_reasoning_and_what_is_carried_stay_out(tmp_path: 
     assert sum("Is it light in Lima?" in text for text in said) == 1
     assert any('[calls now_in {"place": "Lima"}]' in text for text in said)
     assert any(text == "Assistant:   Yes, it is.\n" for text in said), "white space stays"
+
+
+def test_a_summary_that_an_epoch_carries_over_is_no_evidence(tmp_path: Path) -> None:
+    session = filled_session(tmp_path)
+    session.append(end())
+    session.next_epoch(session.baseline, [User(time=TIME, content="Summary: all was said.")], kind="summary")
+    session.extend(group(session, "And then?"))
+    memory = Memory(tmp_path)
+    memory.ingest(session, project=PERU, budget=1)
+    assert "User: And then?" in texts(memory)
+    assert not any("Summary" in text for text in texts(memory))
 
 
 @pytest.mark.parametrize("budget", [1, 20, 10_000])
