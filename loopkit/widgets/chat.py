@@ -13,7 +13,7 @@ import ipywidgets as ipw
 from loopkit.card import Card
 from loopkit.errors import InvalidConfig, LoopBusy, LoopkitError
 from loopkit.ids import SessionId
-from loopkit.loop.events import Turn, TurnEvent
+from loopkit.loop.events import Turn
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import resume_like
 from loopkit.session.store import session_directories
@@ -66,7 +66,6 @@ class ChatPanel(Panel):
             raise InvalidConfig("loop", f"a {type(loop).__name__} is not a Loop", "Use lk.start(…) or lk.resume(…)")
         self.loop = loop
         self.turn: Turn | None = None
-        self._stopping = False
         self._length = 0
         self._painted: list[Block] = []
         self._read()
@@ -79,11 +78,11 @@ class ChatPanel(Panel):
         LoopBusy
             When a turn of this panel runs already.
         """
-        self._start(lambda: self.loop.ask(text, on_event=self._take), text)
+        self._start(lambda: self.loop.ask(text, on_event=self._transcript.take), text)
 
     def go_on(self) -> None:
         """Send the next request of a turn that was left in the middle, in the background; see :meth:`Loop.go_on`."""
-        self._start(lambda: self.loop.go_on(on_event=self._take), None)
+        self._start(lambda: self.loop.go_on(on_event=self._transcript.take), None)
 
     def sessions(self) -> list[str]:
         """The sessions of the home, the newest first."""
@@ -122,7 +121,6 @@ class ChatPanel(Panel):
             self._read()
         if text is not None:
             self._transcript.asked(text)
-        self._stopping = False
 
         def work() -> None:
             self.turn = None
@@ -134,13 +132,7 @@ class ChatPanel(Panel):
 
         self._begin(work, "turn")
 
-    def _take(self, event: TurnEvent) -> None:
-        self._transcript.take(event)
-        if self._stopping:  # it was said before the turn had begun
-            self.loop.stop()
-
     def _cancel(self) -> None:
-        self._stopping = True
         self.loop.stop()
 
     def _records(self) -> int:

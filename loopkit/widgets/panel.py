@@ -111,6 +111,7 @@ class Panel:
                 self.error = error
 
         def watch() -> None:
+            worker.start()  # here, so that Ctrl-C cannot come between the two
             while worker.is_alive():
                 worker.join(PAUSE)
                 self.paint()
@@ -119,21 +120,21 @@ class Panel:
 
         self.error, self.running = None, True
         worker = threading.Thread(target=run, name=f"loopkit {name}", daemon=True)
-        worker.start()
         self._thread = threading.Thread(target=watch, name="loopkit paint", daemon=True)
         self._thread.start()
 
     def _cancel(self) -> None:
-        """Tell the running work to end; is called until it has."""
+        """Tell the running work to end; is called again until it has, for it may not have begun."""
 
     def wait(self) -> None:
         """Wait until nothing runs any more; what the work raised is raised here. Ctrl-C stops the work."""
         try:
-            while self._thread.is_alive():
-                self._thread.join(PAUSE)
+            while self.running:
+                time.sleep(PAUSE)  # no join: one that Ctrl-C interrupts takes a thread that runs for one that has ended
         except KeyboardInterrupt:
             self.stop()
             raise
+        self._end()
         if self.error is not None:
             raise self.error
 
@@ -151,10 +152,16 @@ class Panel:
             Whether it has ended; a tool that runs is waited for, for nothing can stop it from outside.
         """
         until = time.monotonic() + seconds
-        while self._thread.is_alive() and time.monotonic() < until:
+        while self.running and time.monotonic() < until:
             self._cancel()
-            self._thread.join(PAUSE)
+            time.sleep(PAUSE / 5)
+        self._end()
         return not self.running
+
+    def _end(self) -> None:
+        """Wait for the thread that paints, where it has no more to do than that, once."""
+        if not self.running and self._thread.is_alive():
+            self._thread.join()
 
     def close(self) -> None:
         """Stop what runs, and close every widget and its comm; again does nothing."""

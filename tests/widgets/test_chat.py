@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn, SessionNotFound, StreamCut
 from loopkit.server.client import Server
 from loopkit.session.verify import verify
+from loopkit.widgets import panel as panel_module
 from loopkit.widgets.chat import ChatPanel
-from tests.loop.shop import OPTIONS, begin, calling, done, log, reasoned, scripted, threads_of_ours
+from tests.loop.shop import OPTIONS, begin, calling, ctrl_c, done, log, reasoned, scripted, threads_of_ours
 from tests.server.scripted import HANG, sse, text
 from tests.widgets.open_things import open_things
 
@@ -103,6 +106,47 @@ def test_stop_just_when_a_turn_is_begun_stops_it(tmp_path: Path) -> None:
             assert panel.stop()
             assert panel.turn is not None
             assert panel.turn.stop == "interrupted"
+
+
+def test_a_tool_that_runs_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:
+    running, enough = threading.Event(), threading.Event()
+
+    def slow(city: str) -> str:
+        """Take time."""
+        running.set()
+        enough.wait(10)
+        return "It is late."
+
+    with scripted(calling(("a", "slow", LIMA))) as (server, _), begin(server, tmp_path, tools=[slow]) as loop:
+        with displayed(ChatPanel(loop)) as panel:
+            panel.ask("Go?")
+            assert running.wait(5)
+            assert not panel.stop(0.1)
+            assert panel.running
+            enough.set()
+            assert panel.stop()
+            assert panel.turn is not None
+            assert [result.status for result in panel.turn.tool_calls] == ["ok"]
+            assert "tool slow → ok" in str(panel)
+
+
+def test_ctrl_c_while_it_is_waited_for_stops_the_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(seconds: float) -> None:
+        monkeypatch.undo()
+        ctrl_c()
+        time.sleep(10)
+
+    reached = threading.Event()
+    with scripted([*sse(text("Do")), reached.set, HANG]) as (server, script), begin(server, tmp_path) as loop:
+        panel = ChatPanel(loop)
+        panel.ask("One.")
+        assert reached.wait(5)
+        monkeypatch.setattr(panel_module, "time", SimpleNamespace(sleep=interrupted))
+        with pytest.raises(KeyboardInterrupt):
+            panel.wait()
+        assert threads_of_ours() == []
+        assert script.requests[0].hung_up.wait(5)
+        assert "stopped: interrupted" in str(panel)
 
 
 def test_an_error_of_the_turn_is_shown_and_raised_where_it_is_waited_for(tmp_path: Path) -> None:
