@@ -38,8 +38,9 @@ def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def notebook(lab: Lab, browser: Browser, shots: Path) -> Iterator[Notebook]:
+def notebook(lab: Lab, browser: Browser, shots: Path, request: pytest.FixtureRequest) -> Iterator[Notebook]:
     with browser.new_context(viewport={"width": 1400, "height": 1000}) as context:
         notebook = Notebook(context.new_page(), shots)
         yield notebook
+        notebook.shot(f"{request.node.name}-at-the-end")
     notebook.end_kernels(lab)

@@ -135,12 +135,19 @@ class Notebook:
         (lab.root / name).write_text(json.dumps(book), encoding="utf-8")
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self._asked(request.url))
+        self.page.add_locator_handler(self.page.locator(".jp-Dialog"), self._agree)
         self.page.goto(f"{lab.url}lab/tree/{name}?reset&token={lab.token}")
         self.ready()
 
     def _asked(self, url: str) -> None:
         if not url.startswith(("http://127.0.0.1", "http://localhost", "ws://127.0.0.1", "ws://localhost", "data:", "blob:")):
             self.outside.append(url)
+
+    def _agree(self, dialog: Locator) -> None:
+        """What a person does with a question that JupyterLab asks on a slow machine, such as which kernel to start."""
+        print("JupyterLab asked:", dialog.inner_text().replace("\n", " "))
+        self.shot("dialog")
+        dialog.locator(".jp-mod-accept").first.click()
 
     def ready(self) -> None:
         """Wait until the notebook is shown and its kernel idle."""
