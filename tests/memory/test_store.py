@@ -9,6 +9,7 @@ import random
 import signal
 import sqlite3
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -289,6 +290,46 @@ def test_a_rebuild_that_is_killed_leaves_the_database_before_or_after(tmp_path: 
     assert memory.verify().ok
     assert state(memory) == after
     assert min(seen.values()) > 0, "kills came before and after the commit"
+
+
+def write_for_ever(home: Path, first: int, acknowledged: Connection) -> None:
+    memory, at = Memory(home), first
+    while True:
+        memory.ingest(records([f"{at} " + "x" * 30_000], "w", at), project=PERU, budget=1)
+        at += 1
+        acknowledged.send(at)
+
+
+@pytest.mark.slow
+def test_a_writer_that_is_killed_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:
+    memory, context, chance = filled(tmp_path, 1), multiprocessing.get_context("fork"), random.Random(11)
+    written = torn = 0
+    for _ in range(KILLS):
+        reader, writer = context.Pipe(duplex=False)
+        child = context.Process(target=write_for_ever, args=(tmp_path, written, writer))
+        child.start()
+        writer.close()
+        time.sleep(chance.expovariate(1 / 0.05))
+        child.kill()
+        child.join()
+        while reader.poll():
+            try:
+                written = reader.recv()
+            except EOFError:
+                break
+        reader.close()
+        try:
+            memory.dump()
+        except TornLog:
+            memory.rebuild(salvage=True)
+            torn += 1
+        (kept,) = rows(memory, "SELECT count(*) FROM chunk WHERE source = 'w'")
+        assert kept in ((written,), (written + 1,))
+        written = int(str(kept[0]))
+    assert written > 0
+    assert memory.verify().ok
+    no_orphans(memory)
+    print(f"{KILLS} kills, {written} records, {torn} torn and salvaged")
 
 
 def ingest_and_build(home: Path, name: str, count: int) -> None:
