@@ -107,5 +107,7 @@ def _finding(drawn: dict[str, Times]) -> str:
         line = drawn[column].line
         if line is not None:
             low, high = 1000 * line.low, 1000 * line.high
+            if low <= 0:
+                return f"these times do not show what a token read takes ({low:.3g} to {high:.3g} ms)"
             return f"a token read takes {1000 * line.seconds_per_token:.3g} ms ({low:.3g} to {high:.3g})"
     return "too few requests for a line" if any(len(times.read) for times in drawn.values()) else "no times known"

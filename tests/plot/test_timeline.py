@@ -63,6 +63,12 @@ def test_the_line_is_the_fitted_one(requests: int) -> None:
     assert drawn(ax)
 
 
+def test_times_that_do_not_grow_with_the_tokens_are_said_to_show_nothing() -> None:
+    ax = timeline(usage(6, read_tokens=[10, 20, 30, 40, 50, 60], prompt_ms=[60.0, 50.0, 10.0, 20.0, 40.0, 30.0]))
+    assert ax.get_title().startswith("these times do not show what a token read takes (-")
+    assert drawn(ax)
+
+
 def test_one_long_prompt_among_short_ones_makes_the_scales_logarithmic() -> None:
     ax = timeline(usage(30, largest=40_000))
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
