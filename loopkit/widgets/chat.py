@@ -24,7 +24,7 @@ from loopkit.widgets.transcript import Transcript
 __all__ = ["ChatPanel"]
 
 LISTED = 200
-"Sessions in the list to go on with."
+"Sessions in the list to go on with, the newest; older ones by their id."
 
 
 class ChatPanel(Panel):

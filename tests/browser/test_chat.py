@@ -51,11 +51,12 @@ def test_type_stream_stop_and_resume(lab: Lab, notebook: Notebook) -> None:
     notebook.shot("chat-2-streaming")
     began = time.perf_counter()
     other = notebook.run(1, wait=False)
-    expect(other).to_have_text("42 True", timeout=1000)
+    expect(other).to_have_text("42 True", timeout=PATIENCE)  # True: the turn runs on
     answered = time.perf_counter() - began
     began = time.perf_counter()
     notebook.button("Stop").click()
-    expect(panel.first).to_contain_text("stopped: interrupted", timeout=2000)
+    expect(panel.first).to_contain_text("stopped: interrupted", timeout=PATIENCE)
+    # printed, not asserted: the machine may be busy, and the clicks count too; tests/widgets holds Stop to its two seconds
     print(f"another cell answered in {answered:.2f} s, Stop took {time.perf_counter() - began:.2f} s")
     notebook.shot("chat-3-stopped")
     expect(notebook.run(2)).to_contain_text("interrupted 1 []")

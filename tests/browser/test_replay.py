@@ -43,7 +43,7 @@ def test_run_a_comparison_and_watch_it_fill_in(lab: Lab, notebook: Notebook) -> 
     expect(panel).to_contain_text("running: ")
     expect(rows).to_have_count(2, timeout=PATIENCE)
     notebook.button("Stop").click()
-    expect(panel).to_contain_text("stopped: ", timeout=2000)
+    expect(panel).to_contain_text("stopped: ", timeout=PATIENCE)
     notebook.shot("replay-4-stopped")
     assert notebook.errors == []
     assert notebook.outside == []
