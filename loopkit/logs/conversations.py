@@ -77,6 +77,9 @@ class Conversations:
         self._openings: deque[tuple[int, list[bytes]]] = deque(maxlen=MANY)
         "First requests of conversations, the last ones."
 
+    def __len__(self) -> int:
+        return len(self._of)
+
     def place(self, body: bytes) -> Placed:
         """Place the next request."""
         messages, members = _parts(body)
@@ -84,7 +87,7 @@ class Conversations:
         keys = list(accumulate(digests, lambda before, digest: hash((before, digest))))
         head = hash(members)
         placed = self._find(messages, digests, keys, head)
-        request = len(self._of)
+        request, begun = len(self._of), len(self._newest)
         self._of.append(placed.conversation)
         if placed.conversation == len(self._newest):
             self._newest.append(request)
@@ -93,7 +96,7 @@ class Conversations:
         self._heads.append(head)
         if keys:
             self._bodies.setdefault(keys[-1], []).append(request)
-        for digest in digests:
+        for digest in map(hash, placed.new) if placed.conversation < begun else digests:  # what is not new was said in it
             known = self._said.get(digest, ())
             if placed.conversation not in known:
                 self._said[digest] = (*known[1 - FEW :], placed.conversation)

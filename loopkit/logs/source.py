@@ -1,30 +1,37 @@
 r"""A file of another tool, as sound lines: split on ``\n`` only, in bounded memory, each fault named and passed over.
 
 A byte order mark is left out, ``\r`` before an end is white space, empty lines are nothing. What is no JSON, no UTF-8, has NUL
-bytes, is cut off or longer than `LONGEST` is a problem with its line and offset, and the lines around it are read. Knows no
-format.
+bytes, is cut off or longer than `LONGEST` is a problem with its line and offset, and the lines around it are read. A document
+that spans lines is told by its first one, and read whole. Knows no format.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from loopkit.errors import SessionIOError, TornLog, describe
 from loopkit.logs.problems import Errors, Problem
 
-__all__ = ["LONGEST", "Line", "Source"]
+__all__ = ["LONGEST", "Line", "Source", "first_members"]
 
 T = TypeVar("T")
 
 BLOCK = 1 << 16
+TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:]', re.S)
 LONGEST = 1 << 25
 "Bytes of a line from which on it is passed over unread."
 BOM = b"\xef\xbb\xbf"
+NEXT = re.compile(rb"(?<=\n\})[ \t\r]*\n+(?=\{)")
+"Between two values that are each written over several lines."
 
 
 class Line(NamedTuple):
@@ -80,6 +87,44 @@ class Source:
         """Every line that is sound UTF-8, one by one."""
         for offset, block in self._blocks():
             yield from self._sound(offset, block)
+
+    def values(self) -> Iterator[Line]:
+        """Every JSON value: one a line; where the file is a document over several lines or an array, its values."""
+        with self._opened() as file:
+            first = file.readline(LONGEST).removeprefix(BOM).strip()
+            size = file.seek(0, os.SEEK_END)
+        if first[:1] != b"[" and first != b"{":
+            yield from self.lines()
+        elif size > LONGEST:
+            self.fault(Line(b"", 1, 0), f"a document of more than {LONGEST:,} bytes is not read; write it a value a line")
+        else:
+            yield from self._document()
+
+    def _document(self) -> Iterator[Line]:
+        with self._opened() as file:
+            data = file.read()
+        if not self._is_sound(Line(data, 1, 0)):
+            return
+        end = 0
+        for piece in NEXT.split(data.removeprefix(BOM).strip()):
+            try:
+                items = msgspec.json.decode(piece, type=list[Raw]) if piece[:1] == b"[" else [piece]
+                msgspec.json.decode(piece, type=Raw)
+            except (ValueError, RecursionError) as error:
+                self.fault(Line(piece, data.count(b"\n", 0, data.index(piece, end)) + 1, data.index(piece, end)), str(error))
+                continue
+            for item in map(bytes, items):
+                start = data.index(item, end)
+                yield Line(item, data.count(b"\n", 0, start) + 1, start)
+                end = start + len(item)
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        try:
+            with self.path.open("rb") as file:
+                yield file
+        except OSError as error:
+            raise SessionIOError(str(self.path), "read", describe(error)) from error
 
     def decoded(self, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
         """Every line, decoded, where nobody asks for its place: many at once cost less."""
@@ -147,8 +192,8 @@ class Source:
         return number
 
     def _is_sound(self, line: Line) -> bool:
-        nuls = line.data.count(b"\0")
-        if nuls:
+        if b"\0" in line.data:
+            nuls = line.data.count(b"\0")
             self.fault(line._replace(offset=line.offset + line.data.index(b"\0")), f"{nuls:,} NUL bytes")
         elif not _is_utf8(line.data):
             self.fault(line, "it is not UTF-8")
@@ -206,3 +251,27 @@ def _is_json(data: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def first_members(head: bytes) -> frozenset[str]:
+    """The members' names of the first JSON object of a file, as far as its beginning shows them.
+
+    Examples
+    --------
+    >>> sorted(first_members(b'[{"a": {"b": ":"}, "c": [1, {"d'))
+    ['a', 'c']
+    """
+    names: set[str] = set()
+    depth, last, begins = 0, b"", re.match(rb"[\s\[]*(?=\{)", head)
+    for match in TOKEN.finditer(head, begins.end()) if begins else ():
+        token = match[0]
+        if token in b"{[":
+            depth += 1
+        elif token in b"}]":
+            depth -= 1
+            if not depth:
+                break
+        elif token == b":" and depth == 1:
+            names.add(last[1:-1].decode("utf-8", "replace"))
+        last = token
+    return frozenset(names)

@@ -1,4 +1,4 @@
-"""Claude Code, pi and Codex: samples of every trap against the tables that were worked out by hand, number by number."""
+"""Logs of other tools: samples of every trap against the tables that were worked out by hand, number by number."""
 
 from __future__ import annotations
 
@@ -25,15 +25,13 @@ from loopkit.provenance import Role
 
 HERE = Path(__file__).parents[2] / "data" / "foreign"
 SAMPLES = sorted(
-    str(path.relative_to(HERE).with_suffix(""))
-    for path in HERE.glob("*/*.csv")
-    if path.parent.name in ("claude_code", "pi", "codex")
+    str(path.relative_to(HERE).with_suffix("")) for path in HERE.glob("*/*.csv") if path.parent.name in schema.SOURCES
 )
 
 
 def place(sample: str) -> Path:
-    directory = HERE / sample
-    return directory if directory.is_dir() else directory.with_suffix(".jsonl")
+    [found] = [path for path in HERE.glob(f"{sample}*") if path.suffix != ".csv" and path.name.split(".")[0] == Path(sample).name]
+    return found
 
 
 def load(sample: str, **how: Any) -> Logs:

@@ -1,0 +1,95 @@
+"""Write the samples of request logs, ``data/foreign/openai``: run from the root, with no arguments.
+
+The logs are made here, one for each dialect, with its traps; the tables of right numbers beside them were worked out by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from data.foreign.make_agents import Lines, time, write
+from loopkit.encoding import encode
+
+START = 1796029200
+"Nine o'clock, in seconds."
+
+Message = dict[str, Any]
+
+
+def say(role: str, text: str | None, **members: Any) -> Message:
+    """A message."""
+    return {"role": role, "content": text, **members}
+
+
+def answer(id: str, counts: tuple[int, int | None, int], text: str = "Well.", **members: Any) -> dict[str, Any]:
+    """An answer of chat completions: prompt, cached, completion."""
+    prompt, cached, completion = counts
+    details = None if cached is None else {"cached_tokens": cached}
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion, "prompt_tokens_details": details}
+    choice = {"index": 0, "message": say("assistant", text), "finish_reason": "stop"}
+    return {"id": id, "object": "chat.completion", "model": "gpt-5.2", "choices": [choice], "usage": usage, **members}
+
+
+def chunks(id: str, counts: tuple[int, int | None, int]) -> list[dict[str, Any]]:
+    """The same as a stream: the counts come last, without a choice."""
+    whole = answer(id, counts)
+    finish = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    text = {"index": 0, "delta": {"content": "Well."}, "finish_reason": None}
+    steps: list[dict[str, Any]] = [{"choices": [text], "usage": None}, {"choices": [finish], "usage": None}]
+    return [{"id": id, "model": "gpt-5.2", **step} for step in [*steps, {"choices": [], "usage": whole["usage"]}]]
+
+
+def openai() -> None:
+    """Write the logs of bodies."""
+    # two conversations at once; one line told twice, one error, a stream, a body as a string, an early message that changes
+    a = [say("system", "You are A."), say("user", "One.")]
+    b = [say("system", "You are B."), say("user", "Other.")]
+    lines: Lines = []
+
+    def row(body: Any, response: Any, seconds: float) -> None:
+        lines.append({"timestamp": time(seconds), "provider": "openai", "request": body, "response": response})
+
+    row({"model": "gpt-5.2", "messages": list(a)}, answer("c1", (2000, 0, 50)), 0)
+    row({"model": "gpt-5.2", "messages": list(b)}, answer("c2", (1500, 0, 20)), 1)
+    a += [say("assistant", "Well."), say("user", "Two.")]
+    row({"model": "gpt-5.2", "messages": list(a)}, answer("c3", (2300, 1920, 50)), 10)
+    lines.append(lines[-1])
+    b += [say("assistant", "Well."), say("user", "More.")]
+    row({"model": "gpt-5.2", "messages": list(b), "stream": True}, chunks("c4", (1700, 1408, 20)), 11)
+    row({"model": "gpt-5.2", "messages": list(b)}, {"error": {"message": "Rate limit reached", "code": 429}}, 12)
+    calls = [{"id": "t1", "type": "function", "function": {"name": "ls", "arguments": '{"path":"."}'}}]
+    a = [say("system", "You are a."), *a[1:], say("assistant", "Well."), say("user", "Three.")]
+    row({"model": "gpt-5.2", "messages": list(a)}, answer("c5", (2500, 0, 50)), 20)
+    b += [say("assistant", "Well."), say("user", "Most.")]
+    row(encode({"model": "gpt-5.2", "messages": list(b)}).decode(), answer("c6", (1900, None, 20)), 21)
+    lines.append({"note": "a line of another kind"})
+    a += [say("assistant", None, tool_calls=calls), say("tool", "a file", tool_call_id="t1", name="ls")]
+    row({"model": "gpt-5.2", "messages": list(a)}, answer("c7", (2700, 2432, 50)), 30)
+    write("openai/requests.jsonl", lines)
+
+    # kvlint: bodies alone, to which the log has added members of its own; nothing is counted
+    c = [say("user", "One.")]
+    lines = [{"request_id": "r1", "session_id": "k", "timestamp": time(0), "model": "m", "messages": list(c)}]
+    c += [say("assistant", "Well."), say("user", "Two.")]
+    lines.append({"request_id": "r2", "session_id": "k", "timestamp": time(9), "model": "m", "messages": list(c)})
+    write("openai/bodies.jsonl", lines)
+
+    # promptcachelint: input_tokens leave out what was cached, whoever the provider is; times are seconds since 1970
+    lines = []
+    d = [say("user", "One.")]
+    counts = [(10, 0, 5000, 20), (12, 5000, 300, 20), (8, 0, 5400, 20)]
+    for number, (uncached, read, written, output) in enumerate(counts, 1):
+        body = {"model": "claude-opus-4-8", "max_tokens": 100, "system": "Be brief.", "messages": list(d)}
+        usage: dict[str, Any] = {"input_tokens": uncached, "cache_read": read, "cache_write": written, "output_tokens": output}
+        head = {"provider": "anthropic", "body": body, "id": f"r{number}", "at": START + (0, 60, 460)[number - 1] + 0.5}
+        more = {"session_id": "p", "session_explicit": True, "stream": False, "url": "/v1/messages", "response_id": None}
+        lines.append({**head, "model": "claude-opus-4-8", "usage": usage, **more, "note": None})
+        d += [say("assistant", "Well."), say("user", f"And {number}?")]
+    body = {"model": "gpt-5.2", "messages": [say("user", "Hi.")]}
+    usage = {"input_tokens": 200, "cache_read": 1024, "cache_write": None, "output_tokens": 5}
+    lines.append({"provider": "openai", "body": body, "id": "r4", "at": START + 500, "model": "gpt-5.2", "usage": usage})
+    write("openai/uncached.jsonl", lines)
+
+
+if __name__ == "__main__":
+    openai()
