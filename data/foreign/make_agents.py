@@ -441,6 +441,7 @@ def codex() -> None:
     log.total = dict.fromkeys(log.total, 0)
     log.ask("Three.", 70)
     log.counted((12500, 12160, 100, 0), 75)
+    log.counted((100, 12160, 100, 0), 80)
     write("codex/compacted.jsonl", log.lines)
 
 

@@ -136,7 +136,7 @@ def _below(directory: Path) -> Iterator[File]:
         yield from (
             File(Path(place, name), scanned=True)
             for name in sorted(files)
-            if name.endswith(LOGS) and not name.endswith(".baseline.json")
+            if name.endswith(LOGS) and not name.endswith((".baseline.json", ".meta.json"))  # of a sub-agent
         )
 
 

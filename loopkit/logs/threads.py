@@ -65,7 +65,8 @@ class Session(Struct, eq=False):
 
 
 Place: TypeAlias = "tuple[Session, Epoch, Turn | None, Row | None, When]"
-"Where an entry stands, and so what goes on from it: the request before it, and its time."
+"""Where an entry stands, and so what goes on from it: the request before it, and when the model was last given something, which
+right after an answer is not known."""
 
 UNKNOWN = Call(session="", usage=Usage())
 "Stands for a request that the log has lost: nothing is expected after it."
@@ -188,8 +189,8 @@ class Threads:
             epoch.started = entry.time
         epoch.ended = entry.time or epoch.ended
         if isinstance(entry, Call):
-            previous = self._row(before, entry)
-        elif isinstance(entry, Said):
+            return session, epoch, turn, self._row(before, entry), None
+        if isinstance(entry, Said):
             if entry.asks:
                 turn = Turn(entry.time)
             if turn is not None:

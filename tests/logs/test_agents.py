@@ -152,6 +152,15 @@ def test_an_idle_cache_is_measured_by_the_time_that_it_was_paid_for() -> None:
     assert [(found[at]["kept_seconds"], found[at]["idle_seconds"]) for at in (2, 5)] == [(300, 400), (3600, 3684)]
 
 
+def test_the_order_of_the_lines_does_not_matter(tmp_path: Path) -> None:
+    for sample in ("claude_code/compacted", "claude_code/branches", "claude_code/lost"):
+        lines = place(sample).read_bytes().splitlines(keepends=True)
+        (tmp_path / "x.jsonl").write_bytes(b"".join(reversed(lines)))
+        found, told = lk.load(tmp_path / "x.jsonl").usage, load(sample).usage
+        keys = ["epoch", "prompt_tokens", "expected_tokens", "lost_tokens"]
+        assert sorted(found[keys].to_numpy().tolist()) == sorted(told[keys].to_numpy().tolist())
+
+
 def test_a_clock_that_goes_back_is_not_two_requests_at_once() -> None:
     loss = only(load("claude_code/out_of_order").cache_loss)
     assert json.loads(loss.evidence)["idle_seconds"] is None
@@ -252,6 +261,20 @@ def test_a_format_is_known_by_what_stands_in_it_and_not_by_its_name(tmp_path: Pa
         if place(sample).is_file() and "damaged" not in sample:
             shutil.copy(place(sample), tmp_path / "anything")
             assert adapters.read(tmp_path / "anything").parts[0].source == sample.split("/")[0]
+
+
+def test_what_tells_of_a_sub_agent_is_no_log_of_its_own(tmp_path: Path) -> None:
+    shutil.copytree(HERE / "claude_code" / "sub_agents", tmp_path / "x")
+    (tmp_path / "x" / "main" / "subagents" / "agent-a1.meta.json").write_text('{"agentType":"Explore"}')
+    assert [problem.kind for problem in lk.load(tmp_path / "x").unread] == ["left_out"]
+
+
+def test_how_much_could_be_judged_is_said() -> None:
+    lost = load("claude_code/lost").diagnose()
+    assert (lost.requests, len(lost.losses)) == (9, 6)
+    assert lost.coverage.with_usage == 1
+    assert lost.coverage.with_a_cause == pytest.approx(1 - 8000 / 98102)
+    assert load("claude_code/nulls").diagnose().coverage.with_usage == 0.5
 
 
 def test_no_id_becomes_a_path(tmp_path: Path) -> None:
