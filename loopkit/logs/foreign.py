@@ -35,6 +35,8 @@ __all__ = ["Adapter", "merged", "parts_of"]
 ROLES = {Role.User: "user", Role.Assistant: "assistant", Role.ToolResult: "tool", Role.System: "system"}
 COUNTS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens")
 NAT = np.datetime64("NaT", "us")
+NO_COUNT, NO_NUMBER, NO_TEXT = (np.broadcast_to(np.array(value), 1 << 40) for value in (-1, np.nan, None))
+"What is not known, as often as one likes, in the memory of one."
 DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 FORM = b"0000-00-00T00:00:00.000Z\0"
 TIMES = ("ttft_ms", "prompt_ms", "predicted_ms")
@@ -242,13 +244,13 @@ def merged(epoch: Epoch) -> Iterator[tuple[Turn | None, Record, str | None]]:
 def _counts(values: Sequence[int | None]) -> NDArray[np.int64]:
     if None in values:
         if _is_unknown(values):
-            return np.broadcast_to(np.int64(-1), len(values))
+            return NO_COUNT[: len(values)]
         values = [-1 if value is None else value for value in values]
     return np.array(values, np.int64)
 
 
 def _reals(values: Sequence[float | None]) -> NDArray[np.float64]:
-    return np.broadcast_to(np.nan, len(values)) if _is_unknown(values) else np.array(values, np.float64)  # None is NaN
+    return NO_NUMBER[: len(values)] if _is_unknown(values) else np.array(values, np.float64)  # None is NaN
 
 
 def _is_unknown(values: Sequence[object]) -> bool:
@@ -263,7 +265,7 @@ def _ids(values: Sequence[str | None]) -> NDArray[np.bytes_]:
 
 def _texts(values: Sequence[str | None]) -> NDArray[np.object_]:
     if _is_unknown(values):
-        return np.broadcast_to(np.array(None), len(values))
+        return NO_TEXT[: len(values)]
     found = np.empty(len(values), np.object_)
     found[:] = values
     return found
