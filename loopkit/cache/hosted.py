@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Raw
 
@@ -22,7 +22,7 @@ HOSTED: Final = {"openai": 3600.0, "anthropic": 300.0, "deepseek": None, "gemini
 LOOKBACK: Final = 20
 "Content blocks that Anthropic looks back from a break point."
 
-VERDICTS: Final = {
+VERDICTS: Final[dict[str, tuple[str, Literal["client", "server", "provider"]]]] = {
     "model_changed": ("model_changed", "client"),
     "system_changed": ("system_changed", "client"),
     "tools_changed": ("tools_changed", "client"),
@@ -35,20 +35,21 @@ VERDICTS: Final = {
     "verbosity_changed": ("options_changed", "client"),
     "service_tier_changed": ("options_changed", "client"),
     "previous_message_not_found": ("expired", "provider"),
+    "no_checkpoint": ("no_checkpoint", "server"),
 }
-"What Anthropic's and OpenAI's cache diagnostics say, in the words used here."
+"What Anthropic's and OpenAI's cache diagnostics and llama-server's log say, in the words used here."
 
 
 def with_verdict(verdict: str | None, ours: Diagnosis) -> Diagnosis:
     """Let the provider's own verdict win, and keep ours beside it."""
-    if verdict not in VERDICTS:
+    if verdict is None or verdict not in VERDICTS:
         return ours
     cause, mendable = VERDICTS[verdict]
     evidence = {**ours.evidence, "provider_verdict": verdict}
     if cause == ours.cause:
         return ours._replace(certainty="confirmed", evidence=evidence)
     evidence["ours"] = {"cause": ours.cause, "certainty": ours.certainty, "mendable_by": ours.mendable_by, "where": ours.where}
-    return Diagnosis(cause, "confirmed", "client" if mendable == "client" else "provider", None, evidence)
+    return Diagnosis(cause, "confirmed", mendable, None, evidence)
 
 
 def at_provider(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int) -> Diagnosis | None:
