@@ -23,6 +23,8 @@ When: TypeAlias = "str | int | None"
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND = datetime.timedelta(microseconds=1)
+END = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - EPOCH) // MICROSECOND
+"The last moment of the year 9999, which another zone may be past already."
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
@@ -123,6 +125,6 @@ def rfc3339(when: When) -> str | None:
     '1970-01-01T00:00:01.500000Z'
     """
     microseconds = moment(when)
-    if microseconds is None or microseconds < 0:
+    if microseconds is None or not 0 <= microseconds < END:
         return None
-    return f"{EPOCH.replace(tzinfo=None) + datetime.timedelta(microseconds=microseconds):%Y-%m-%dT%H:%M:%S.%f}Z"
+    return f"{EPOCH.replace(tzinfo=None) + microseconds * MICROSECOND:%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -9,6 +9,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -81,12 +82,20 @@ def _files(what: Loadable) -> Iterator[Found]:
             found = _matching(str(path))
             if not found:
                 raise LogError(str(path), "nothing is there", HOW) from None
-            yield from _files(found)
+            yield from chain.from_iterable(map(_matched, found))
             return
         yield from _in_directory(path) if stat.S_ISDIR(mode) else iter((File(path),))
     else:
         for one in what:
             yield from _files(one)
+
+
+def _matched(path: str) -> list[Found]:
+    """What a path that a pattern matched means: nobody asked for it by its name, and it hides no other."""
+    try:
+        return list(_files(path))
+    except LogError as error:
+        return [error]
 
 
 def _matching(pattern: str) -> list[str]:

@@ -70,6 +70,7 @@ def parts_of(adapter: Adapter, source: Source) -> list[Part]:
 def _part(adapter: Adapter, source: Source, again: _Again, session: Session, epoch: Epoch) -> Part:
     rows = _in_order(epoch)
     usage, expectations = _usage(epoch, rows)
+    _count_no_moments(source, [row.call.time for row in rows], usage["time"])
     times = np.concatenate([_times([epoch.started, epoch.ended]), usage["time"]])
     return Part(
         source=adapter.NAME,
@@ -93,6 +94,12 @@ def _part(adapter: Adapter, source: Source, again: _Again, session: Session, epo
         messages=partial(again.messages, session.id, epoch.number),
         requests=partial(again.requests, session.id, epoch.number),
     )
+
+
+def _count_no_moments(source: Source, said: list[When], times: NDArray[Any]) -> None:
+    unread = int(np.isnat(times).sum()) - said.count(None)
+    if unread:
+        source.left_out("requests whose time is no moment, or names no zone", unread)
 
 
 def _in_order(epoch: Epoch) -> list[Row]:

@@ -360,7 +360,8 @@ def read_all(
             parts += read.parts
             problems += read.problems
             bar.update(size)
-    strange = next((problem for problem in problems if problem.kind == "not_a_log"), None)
+    asked = {str(file.path) for file in files}  # what Parquet tells of others was told when it was written
+    strange = next((problem for problem in problems if problem.kind == "not_a_log" and problem.path in asked), None)
     if strange is not None and not parts and errors == "raise":
         raise LogError(strange.path, strange.why, HOW)
     return Logs(*together(parts, problems, errors), content)

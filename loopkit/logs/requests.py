@@ -165,7 +165,7 @@ def export(parts: Sequence[Part], path: Path, salt: bytes, block: int) -> int:
                         "block_size": block if unit != "blocks" else None,
                         "prompt_tokens": _known(part.usage["prompt_tokens"][at]),
                         "cached_tokens": _known(part.usage["cached_tokens"][at]),
-                        "session": _chained([part.session.encode()], salt)[0],
+                        "session": _chained([part.session.encode("utf-8", "surrogateescape")], salt)[0],
                     }
                     file.write(encode(row) + b"\n")
                     written += 1

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-__all__ = ["CONTENT", "FRAMES", "SOURCES", "Column", "build", "dtypes", "empty"]
+__all__ = ["CONTENT", "FRAMES", "SOURCES", "Column", "array", "build", "dtypes", "empty"]
 
 SOURCES = [
     *("loopkit", "replay", "recorded", "claude_code", "pi", "codex", "inspect"),
@@ -220,12 +220,23 @@ def build(frame: str, columns: Mapping[str, Any], more: tuple[Column, ...] = ())
         With the schema's columns, order and dtypes; ``attrs["units"]`` has the units.
     """
     wanted = FRAMES[frame] + more
-    made = pd.DataFrame({column.name: _array(columns[column.name], column.dtype) for column in wanted}, copy=False)
+    made = pd.DataFrame({column.name: array(columns[column.name], column.dtype) for column in wanted}, copy=False)
     made.attrs["units"] = {column.name: column.unit for column in wanted if column.unit is not None}
     return made
 
 
-def _array(values: Any, dtype: Any) -> Any:
+def array(values: Any, dtype: Any) -> Any:
+    r"""Values as the array of a frame's column.
+
+    Examples
+    --------
+    >>> array(["a\udcff.jsonl", None], STRING).tolist()
+    ['a\\udcff.jsonl', <NA>]
+    """
     if dtype == TIME:
         return pd.DatetimeIndex(np.asarray(values, dtype="datetime64[us]")).tz_localize("UTC").array
-    return pd.array(values, dtype=dtype, copy=False)
+    try:
+        return pd.array(values, dtype=dtype, copy=False)
+    except UnicodeEncodeError:  # of the path of a file whose name is no UTF-8
+        texts = [value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value for value in values]
+        return pd.array(texts, dtype=dtype)

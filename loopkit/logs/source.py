@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -32,6 +32,8 @@ LONGEST = 1 << 25
 BOM = b"\xef\xbb\xbf"
 NEXT = re.compile(rb"(?<=\n\})[ \t\r]*\n+(?=\{)")
 "Between two values that are each written over several lines."
+ESCAPES = re.compile(rb"(?i)\\ud[89ab]..\\ud[c-f]..|(\\ud[89a-f]..)|\\.")
+"Whole pairs of surrogates, lone ones, and every other escape."
 
 
 class Line(NamedTuple):
@@ -139,26 +141,35 @@ class Source:
                     continue
                 except (ValueError, RecursionError):
                     pass
-            placed = (self.decode(decoder, line) for line in self._sound(offset, block))
+            placed = (self._mended(decoder, line) for line in self._sound(offset, block))
             yield [one for one in placed if one is not None]
 
     def placed(self, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[Line, T]]:
         """Every line, with what it says."""
         for line in self.lines():
-            one = self.decode(decoder, line)
+            one = self._mended(decoder, line)
             if one is not None:
                 yield line, one
 
     def decode(self, decoder: msgspec.json.Decoder[T], line: Line) -> T | None:
-        """Decode a line; None where it cannot be, which is a problem."""
-        try:
-            return decoder.decode(line.data)
-        except RecursionError:
-            why = "nested too deep"
-        except ValueError as error:
-            why = str(error)
-        self.fault(line, f"it cannot be read: {why}")
-        return None
+        """Decode a line just as it stands; None where it cannot be, which is a problem."""
+        one: T | None
+        one, why = _tried(decoder, line.data)
+        if why is not None:
+            self.fault(line, f"it cannot be read: {why}")
+        return one
+
+    def _mended(self, decoder: msgspec.json.Decoder[T], line: Line) -> T | None:
+        """Decode a line of which only the meaning counts: half a character in a text does not cost it."""
+        one: T | None
+        one, why = _tried(decoder, line.data)
+        if why is None:
+            return one
+        data, halves = _without_halves(line.data)
+        if halves and _tried(decoder, data)[1] is None:
+            self.left_out("halves of a character (lone surrogates), each read as U+FFFD", halves)
+            line = line._replace(data=data)
+        return self.decode(decoder, line)
 
     def _sound(self, offset: int, block: bytes) -> Iterator[Line]:
         """The sound lines of a block of whole lines; only the file's last may lack its end."""
@@ -173,7 +184,7 @@ class Source:
         self._counted = offset, first + len(pieces)
         last = Line(cut, first + len(pieces), offset)
         if cut.strip() and self._is_sound(last):
-            if _is_json(cut):  # only its end is missing: nothing is lost
+            if _is_json(_without_halves(cut)[0]):  # only its end is missing: nothing is lost
                 yield last
             else:
                 self.fault(last, "the last line is cut off", at_end=True)
@@ -236,6 +247,28 @@ class Source:
     def _too_long(self, offset: int) -> None:
         line = Line(b"", self._number_at(offset), offset)
         self.fault(line, f"a line longer than {LONGEST:,} bytes is passed over unread")
+
+
+def _tried(decoder: msgspec.json.Decoder[Any], data: bytes) -> tuple[Any, str | None]:
+    """What a line says, or why it cannot be read."""
+    try:
+        return decoder.decode(data), None
+    except RecursionError:
+        return None, "nested too deep"
+    except ValueError as error:
+        return None, str(error)
+
+
+def _without_halves(data: bytes) -> tuple[bytes, int]:
+    """JSON whose lone surrogate escapes are U+FFFD, and how many there were: JavaScript writes them where it cut a text."""
+    halves = 0
+
+    def mended(escape: re.Match[bytes]) -> bytes:
+        nonlocal halves
+        halves += escape[1] is not None
+        return rb"\ufffd" if escape[1] else escape[0]
+
+    return ESCAPES.sub(mended, data), halves
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -7,7 +7,8 @@ written last, so a directory without it was never finished. Knows nothing of log
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from loopkit.errors import InvalidConfig, LogError, describe
 from loopkit.logs.columns import LOSSES, MESSAGES, REQUESTS, Columns, Part
 from loopkit.logs.find import PARTS
 from loopkit.logs.problems import Problem
+from loopkit.logs.schema import array
 
 __all__ = ["read_parquet", "write_csv", "write_parquet"]
 
@@ -29,6 +31,7 @@ ROWS = 1 << 20
 SAID = ("source", "path", "session", "epoch", "parent", "variant", "model", "engine", "slot", "baseline_sha256", "baseline_bytes")
 TIMES = ("started", "ended")
 LENGTHS = ("usage", "losses", "turns", "messages")
+NAT = np.timedelta64("NaT").astype(np.int64)
 TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 "What a spreadsheet takes a cell for a formula by."
@@ -45,7 +48,7 @@ def write_parquet(parts: Sequence[Part], frames: Mapping[str, pd.DataFrame], dir
         "messages": _runs(parts, frames["messages"]),
     }
     said: dict[str, Any] = {name: [getattr(part, name) for part in parts] for name in (*SAID, "end_reason")}
-    table = pd.DataFrame({name: pd.Series(values, dtype=_dtype(name)) for name, values in said.items()})
+    table = pd.DataFrame({name: array(values, _dtype(name)) for name, values in said.items()})
     for name in TIMES:
         table[name] = np.array([getattr(part, name) for part in parts], "datetime64[us]")
     for name, values in lengths.items():
@@ -79,14 +82,16 @@ def read_parquet(directory: Path) -> tuple[list[Part], list[Problem]]:
         When pyarrow is not installed.
     """
     _pyarrow()
-    try:
+    with _as_written(directory):
         table = pd.read_parquet(directory / PARTS)
         usage, losses, turns = (_read(directory, name) for name in ("usage", "cache_loss", "turns"))
         problems = [
             Problem(*row) for row in _read(directory, "problems").astype(object).replace({pd.NA: None}).to_numpy().tolist()
         ]
         parts = []
-        for row, *spans in zip(table.to_dict("records"), *(_spans(table[f"{name}_rows"]) for name in LENGTHS), strict=True):
+        rows = {"usage": len(usage), "losses": len(losses), "turns": len(turns)}
+        spans_of = [_spans(table[f"{name}_rows"], name, rows.get(name)) for name in LENGTHS]
+        for row, *spans in zip(table.to_dict("records"), *spans_of, strict=True):
             of_usage, of_losses, of_turns, of_messages = spans
             parts.append(
                 Part(
@@ -98,9 +103,16 @@ def read_parquet(directory: Path) -> tuple[list[Part], list[Problem]]:
                     messages=partial(_messages, directory, of_messages),
                 )
             )
-    except (OSError, KeyError, ValueError) as error:
-        raise LogError(str(directory), f"not what to_parquet wrote: {describe(error)}") from error
     return parts, problems
+
+
+@contextmanager
+def _as_written(directory: Path) -> Iterator[None]:
+    """Whatever a table holds that was not written here, or lacks, is named."""
+    try:
+        yield
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+        raise LogError(str(directory), f"not what to_parquet wrote: {describe(error)}") from error
 
 
 def write_csv(frames: Mapping[str, pd.DataFrame], directory: Path) -> None:
@@ -147,8 +159,12 @@ def _read(directory: Path, name: str) -> pd.DataFrame:
     return pd.concat([pd.read_parquet(file) for file in sorted((directory / f"{name}.parquet").iterdir())], ignore_index=True)
 
 
-def _spans(lengths: pd.Series[int]) -> list[slice]:
-    return [slice(*pair) for pair in pairwise(accumulate(lengths.fillna(0), initial=0))]
+def _spans(lengths: pd.Series[int], name: str, rows: int | None) -> list[slice]:
+    """The rows of each part; the tables that were read now must have just these."""
+    known = lengths.fillna(0).tolist()
+    if min(known, default=0) < 0 or rows not in (None, sum(known)):
+        raise ValueError(f"{rows} rows of {name}, and {sum(known)} are said")
+    return [slice(*pair) for pair in pairwise(accumulate(known, initial=0))]
 
 
 def _plain(value: Any) -> Any:
@@ -164,16 +180,17 @@ def _usage(frame: pd.DataFrame) -> Columns:
 
 
 def _turns(frame: pd.DataFrame) -> Columns:
-    took = (frame["elapsed_ms"] * 1000).round().to_numpy(np.int64, na_value=0).astype("timedelta64[us]")
+    took = (frame["elapsed_ms"] * 1000).round().to_numpy(np.int64, na_value=NAT).astype("timedelta64[us]")
     found = dict(_columns(frame, {"turn": "q", "time": "t", "tool_calls": "q"}))
     return {**found, "ended": found["time"] + took}
 
 
 def _messages(directory: Path, rows: slice, *, content: bool) -> Columns:
-    frame = _read(directory, "messages").iloc[rows]
-    if not content or "content" not in frame:
-        frame = frame.assign(content=None)
-    return _columns(frame, MESSAGES)
+    with _as_written(directory):
+        frame = _read(directory, "messages").iloc[rows]
+        if not content or "content" not in frame:
+            frame = frame.assign(content=None)
+        return _columns(frame, MESSAGES)
 
 
 def _columns(frame: pd.DataFrame, kinds: Mapping[str, str]) -> dict[str, NDArray[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import pickle
 import re
 import shutil
@@ -21,6 +22,7 @@ import loopkit as lk
 from loopkit.errors import LogError, TornLog
 from loopkit.logs import adapters, schema
 from loopkit.logs.load import Logs
+from loopkit.logs.summary import summary
 from loopkit.provenance import Role
 
 HERE = Path(__file__).parents[2] / "data" / "foreign"
@@ -315,6 +317,72 @@ def test_a_log_cut_anywhere_is_read_up_to_the_cut(tmp_path: Path, sample: str) -
         assert counts == full[: len(counts)]
         torn = [problem for problem in found.problems if problem.kind == "torn"]
         assert len(torn) <= 1
+
+
+def lines(path: Path, *entries: dict[str, Any]) -> Path:
+    """Write a log of another tool."""
+    path.write_bytes(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
+    return path
+
+
+def told(number: int, time: str) -> dict[str, Any]:
+    """A request in a transcript of Claude Code."""
+    usage = {"input_tokens": 10, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 90, "output_tokens": 1}
+    message = {"id": f"m{number}", "stop_reason": "end_turn", "content": [], "usage": usage}
+    before = f"u{number - 1}" if number > 1 else None
+    return {
+        "type": "assistant",
+        "uuid": f"u{number}",
+        "parentUuid": before,
+        "sessionId": "s",
+        "timestamp": time,
+        "message": message,
+    }
+
+
+@pytest.mark.parametrize(
+    ("time", "known"),
+    [
+        ("2026-11-30T07:31:05.123456789+05:45", True),
+        ("9999-12-31T23:59:59.999Z", True),
+        ("9999-12-31T23:59:59.999-23:00", True),
+        ("0001-01-01T00:00:00+23:59", True),
+        ("2026-11-30T07:31:05", False),
+        ("2026-13-30T07:31:05.000Z", False),
+        ("yesterday", False),
+        ("", False),
+    ],
+)
+def test_a_time_that_is_no_moment_is_missing_and_counted(tmp_path: Path, time: str, known: bool) -> None:
+    logs = lk.load(lines(tmp_path / "x.jsonl", told(1, time), told(2, "2026-11-30T07:31:05.000Z"), told(3, time)))
+    assert logs.usage["time"].notna().tolist() == [known, True, known]
+    assert [problem.count for problem in logs.unread] == ([] if known else [2])
+    assert (len(logs.cache_loss), len(logs.diagnose().losses)) == (2, 2)
+
+
+def test_a_count_that_cannot_be_is_missing_and_counted(tmp_path: Path) -> None:
+    def total(prompt: int, cached: int) -> dict[str, Any]:
+        counts = {"input_tokens": prompt, "cached_input_tokens": cached, "output_tokens": 1}
+        info = {"total_token_usage": counts, "last_token_usage": None}
+        return {"timestamp": "2026-11-30T07:31:05Z", "type": "event_msg", "payload": {"type": "token_count", "info": info}}
+
+    begin = {"timestamp": "2026-11-30T07:31:05Z", "type": "session_meta", "payload": {"id": "c"}}
+    logs = lk.load(lines(tmp_path / "x.jsonl", begin, total(100, 500), total(200, 550)))
+    assert logs.usage["cached_tokens"].astype(object).tolist() == [pd.NA, 50]
+    assert logs.usage["read_tokens"].astype(object).tolist() == [pd.NA, 50]
+    assert [problem.why for problem in logs.unread] == ["cached tokens that are more than the prompt which should hold them"]
+
+
+def test_a_name_that_is_no_utf_8_is_a_name_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff.jsonl")
+    lines(path, told(1, "2026-11-30T07:31:05.000Z"), {"type": "mood"})
+    logs = lk.load(tmp_path, content=True)
+    assert logs.sessions["path"].tolist() == [str(tmp_path / r"\udcff.jsonl")] == logs.problems["path"].tolist()
+    logs.to_csv(tmp_path / "csv")
+    logs.to_parquet(tmp_path / "parquet")
+    again = lk.load(tmp_path / "parquet")
+    pd.testing.assert_frame_equal(again.sessions, logs.sessions)
+    assert "\udcff" not in "".join(summary(logs))
 
 
 def test_a_file_that_has_changed_since_is_not_asked_for_more(tmp_path: Path) -> None:

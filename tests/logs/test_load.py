@@ -267,6 +267,17 @@ def test_what_cannot_be_loaded(home: Path, make: object, why: str) -> None:
         load(make(home))
 
 
+def test_what_a_pattern_matches_hides_no_other(home: Path) -> None:
+    (home / "sessions/b").mkdir()
+    (home / "sessions/b/notes").write_bytes(b"")
+    (home / "sessions/c").symlink_to("nowhere")
+    with pytest.raises(LogError, match=r"sessions/b: neither a home nor a session"):
+        load(f"{home}/sessions/*")
+    logs = load(f"{home}/sessions/*", errors="report")
+    assert len(logs.sessions) == 1
+    assert [Path(problem.path).name for problem in logs.unread] == ["b", "c"]
+
+
 def test_two_logs_of_one_name_are_refused(tmp_path: Path) -> None:
     for name in ("x", "y"):
         write_session(tmp_path / name, "a", [start("a"), *kept(1)])

@@ -107,3 +107,23 @@ def test_a_fault_is_raised_with_its_place(path: Path) -> None:
 def test_a_file_that_is_not_there_is_named(path: Path) -> None:
     with pytest.raises(SessionIOError, match=r"log\.jsonl: cannot read"):
         list(Source(path, errors="report").lines())
+
+
+@pytest.mark.parametrize(
+    ("written", "said", "halves"),
+    [
+        (rb"\ud83d", "\ufffd", 1),
+        (rb"\uD83D\ude00", "\N{GRINNING FACE}", 0),
+        (rb"a\ude00\ud83d\ud83d\ude00", "a\ufffd\ufffd\N{GRINNING FACE}", 2),
+        (rb"\\ud83d\n\ud83d", "\\ud83d\n\ufffd", 1),
+    ],
+)
+@pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])
+def test_half_a_character_costs_no_line_and_is_counted(path: Path, written: bytes, said: str, halves: int, end: bytes) -> None:
+    path.write_bytes(b'{"a":"b"}\n{"a":"' + written + b'"}' + end)
+    for placed in (False, True):
+        source = Source(path, errors="raise")
+        decoder = msgspec.json.Decoder(dict[str, str])
+        found = [one for _, one in source.placed(decoder)] if placed else list(source.decoded(decoder))
+        assert found == [{"a": "b"}, {"a": said}]
+        assert sum(problem.count for problem in source.problems) == halves

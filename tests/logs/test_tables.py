@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,54 @@ def test_logs_of_other_tools_come_through(tmp_path: Path) -> None:
     again = load(tmp_path, content=True)
     assert_equal(again, logs)
     assert again.diagnose().coverage == logs.diagnose().coverage
+
+
+def test_problems_alone_come_through(tmp_path: Path) -> None:
+    (tmp_path / "notes.jsonl").write_bytes(b"{}\n")
+    logs = load(tmp_path / "notes.jsonl", errors="report")
+    assert len(logs.problems) == 1
+    logs.to_parquet(tmp_path / "tables")
+    assert_equal(load(tmp_path / "tables"), logs)
+
+
+def test_a_turn_of_unknown_length_comes_through(tmp_path: Path) -> None:
+    log = (MALFORMED.parent / "foreign/claude_code/told_in_lines.jsonl").read_bytes().split(b"\n")
+    log[1:] = [re.sub(rb'"timestamp":"[^"]*"', b'"timestamp":"now"', line) for line in log[1:]]
+    (tmp_path / "x.jsonl").write_bytes(b"\n".join(log))
+    logs = load(tmp_path / "x.jsonl")
+    assert logs.turns["elapsed_ms"].isna().all()
+    logs.to_parquet(tmp_path / "tables")
+    assert_equal(load(tmp_path / "tables"), logs)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("parts.parquet", "usage_rows", 99),
+        ("parts.parquet", "losses_rows", -1),
+        ("parts.parquet", "turns_rows", 7),
+        ("parts.parquet", "started", "then"),
+        ("usage.parquet/0000.parquet", "request", "first"),
+        ("problems.parquet/0000.parquet", "more", 1),
+        ("messages.parquet/0000.parquet", "bytes", "many"),
+    ],
+)
+def test_a_table_that_others_have_changed_is_named(tmp_path: Path, table: str, column: str, value: int | str) -> None:
+    write_session(tmp_path, "a", TOOLS)
+    (tmp_path / "sessions" / "b").mkdir()
+    load(tmp_path, errors="report").to_parquet(tmp_path / "tables")
+    path = tmp_path / "tables" / table
+    changed = pd.read_parquet(path)
+    changed[column] = value
+    changed.to_parquet(path)
+    with pytest.raises(LogError, match=r"tables: not what to_parquet wrote: "):
+        _ = load(tmp_path / "tables").messages
+    path.write_bytes(b"PAR1")
+    with pytest.raises(LogError, match=r"tables: not what to_parquet wrote: "):
+        _ = load(tmp_path / "tables").messages
+    path.unlink()
+    with pytest.raises(LogError, match=r"not what to_parquet wrote|neither a home nor a session"):
+        _ = load(tmp_path / "tables").messages
 
 
 def test_a_frame_of_many_rows_is_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
