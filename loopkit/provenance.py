@@ -34,9 +34,9 @@ class Role(StrEnum):
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a record stands."""
 
-    source: str
+    source: Annotated[str, msgspec.Meta(min_length=1)]
     "The transcript's own id, never a path; ``<session>/<epoch>`` for a loopkit session."
-    offset: int
+    offset: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
     "Within the source; of a file, the byte offset of the line."
 
 

@@ -7,6 +7,7 @@ same bytes. Knows no server: a model is a function from prompt to text.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -24,6 +25,8 @@ __all__ = ["Built", "Latest", "Summarise", "fold_project", "fold_query", "latest
 Summarise: TypeAlias = Callable[[str], str]
 
 UNCHANGED = "UNCHANGED"
+_UNCHANGED = re.compile(rf"[\W_]*(?:{UNCHANGED}\b|(?i:{UNCHANGED})[\W_]*?(?:\n|\Z))")
+"A model may dress the word up, or give its reasons behind it; a memory that only begins with it says it in small letters."
 _FOLD = (
     "Keep a memory that helps to answer a question. You are given the memory so far and a piece of a transcript. Write the "
     "whole memory anew: keep what helps, with names, numbers and decisions, add what the piece brings, leave out the rest. The "
@@ -132,12 +135,12 @@ class _Fold(NamedTuple):
                     continue
                 memory = "" if before is None else text_of(db, before)
                 said = text_of(db, step.parent)
-            new = self.model(f"{self.opening}\n\nThe memory so far:\n{memory or '(none)'}\n\nNew:\n{said}\n").strip()
+            new = self.model(f"{self.opening}\n\nThe memory so far:\n{memory or '(none)'}\n\nNew:\n{said}\n")
             calls += 1
-            if not new:
+            if not isinstance(new, str) or not new.strip():
                 why = f"the model gave no text at step {t} of {len(steps)}; the steps before it are kept"
                 raise InvalidConfig("model", why, f"Have it write {UNCHANGED} where there is nothing to add")
-            before = self._write(before, memory, step, t, new)
+            before = self._write(before, memory, step, t, new.strip())
         if before is None:
             return Built(None, calls, len(steps))
         with self.store.reading() as db:
@@ -156,7 +159,7 @@ class _Fold(NamedTuple):
                 return found.result or before
             begin_run(writing, self.run, self.project, "build")
             now, result = Timestamp.now(), None
-            if new != memory and new.strip("*_.!\"' ").upper() != UNCHANGED:
+            if new != memory and not _UNCHANGED.match(new):
                 parents = (step.parent,) if before is None else (step.parent, before)
                 level = Level.L2 if self.query is None else Level.L1
                 node = MemoryNode.of(level, self.project, self.query, self.run, t, new, parents)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from loopkit.errors import InvalidConfig
-from loopkit.memory.types import said
+from loopkit.memory.types import need_count, said
 from loopkit.provenance import Record
 
 __all__ = ["Count", "Counted", "estimate", "groups"]
@@ -63,8 +62,7 @@ def groups(records: Iterable[Record], budget: int, count: Count = estimate) -> I
     >>> [[each.record.text for each in group] for group in groups(records, 25, len)]
     [['four', 'five'], ['a long one'], ['end']]
     """
-    if budget < 1:
-        raise InvalidConfig("budget", f"{budget} is not a number of tokens", "Give 1 or more")
+    need_count("budget", budget)
     group: list[Counted] = []
     spent = 0
     for record in records:

@@ -18,9 +18,9 @@ from loopkit.memory.lines import ChunkLine, Line, NodeLine, QueryLine, RunLine, 
 from loopkit.memory.types import Level, MemoryNode, canonical
 from loopkit.provenance import Record
 
-__all__ = ["VERSION", "apply", "connect", "create", "dump_lines", "is_local", "record_key"]
+__all__ = ["VERSION", "apply", "connect", "create", "dump_lines", "is_local", "record_keys"]
 
-VERSION = 1
+VERSION = 2
 "Of the tables; a database of another is made anew."
 
 _SCHEMA = """
@@ -143,14 +143,15 @@ def create(db: sqlite3.Connection) -> None:
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def record_key(project: str, record: Record) -> bytes:
+def record_keys(project: str, record: Record) -> list[bytes]:
     """What a record is known by when its transcript comes again: resumed, grown, forked or copied to another file.
 
-    A copy keeps role, text and time; a record without a time is known by where it stands.
+    The same text at the same place is the same record, whatever the time says; so is one of the same role and time elsewhere.
     """
-    where = (None, None) if record.timestamp else (record.provenance.source, record.provenance.offset)
-    fields = (project, record.role, record.text, record.timestamp, *where)
-    return bytes.fromhex(sha256(canonical("loopkit.memory.record/1", *fields))[:32])
+    fields: list[tuple[str | int, ...]] = [("place", record.text, record.provenance.source, record.provenance.offset)]
+    if record.timestamp is not None:
+        fields.append(("time", record.text, record.role, record.timestamp))
+    return [bytes.fromhex(sha256(canonical("loopkit.memory.record/2", project, *each))[:32]) for each in fields]
 
 
 def apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
@@ -195,7 +196,7 @@ def _apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
             db.execute(
                 "INSERT INTO chunk VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, first.source, first.offset, offset)
             )
-            keys = ((record_key(line.project, record),) for record in chunk.records)
+            keys = ((key,) for record in chunk.records for key in record_keys(line.project, record))
             db.executemany("INSERT OR IGNORE INTO record VALUES (?)", keys)
         case StepLine():
             step = (line.query, line.previous, line.chunk, line.result)

@@ -1,8 +1,8 @@
 """Evidence comes in: records into chunks, chunks into nodes of level L0; what is there already is not taken twice.
 
 Records are read, counted and written in batches, so memory does not grow with them, and a run that is killed keeps what it
-wrote. A record is known again by role, text and time, wherever its copy stands: a transcript that grew, was resumed, forked or
-moved adds what is new in it. Knows nothing of models.
+wrote. A record is known again by its place, or by role and time wherever its copy stands: a transcript that grew, was resumed,
+forked or moved adds what is new in it. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from loopkit.errors import InvalidConfig
 from loopkit.ids import ProjectId, RunId, SessionId, Timestamp
 from loopkit.memory.chunk import Count, Counted, groups
-from loopkit.memory.database import record_key
+from loopkit.memory.database import record_keys
 from loopkit.memory.lines import ChunkLine, NodeLine, RunLine, SourceLine
 from loopkit.memory.sources import Transcript
 from loopkit.memory.store import Store, Writing
@@ -92,21 +92,23 @@ def _batches(what: Iterable[Transcript], budget: int, count: Count) -> Iterator[
 def _take(writing: Writing, project: ProjectId, run: RunId, path: str | None, group: list[Counted]) -> int:
     """Write a group's chunk, of the records that are new; gives their number."""
     db = writing.db
-    fresh: dict[bytes, Counted] = {}
+    fresh: list[Counted] = []
+    seen: set[bytes] = set()
     for each in group:
-        key = record_key(project, each.record)
-        if db.execute("SELECT 1 FROM record WHERE key = ?", (key,)).fetchone() is None:
-            fresh.setdefault(key, each)
+        keys = record_keys(project, each.record)
+        if seen.isdisjoint(keys) and not any(db.execute("SELECT 1 FROM record WHERE key = ?", (key,)).fetchone() for key in keys):
+            fresh.append(each)
+            seen.update(keys)
     for source in dict.fromkeys(each.record.provenance.source for each in group):
         row = db.execute("SELECT path FROM source WHERE source = ?", (source,)).fetchone()
-        is_new = row is None and any(each.record.provenance.source == source for each in fresh.values())
+        is_new = row is None and any(each.record.provenance.source == source for each in fresh)
         if is_new or (row is not None and path is not None and row[0] != path):
             writing.add(SourceLine(time=Timestamp.now(), source=source, path=path))
     if not fresh:
         return 0
     begin_run(writing, run, project, "ingest")
     t = 1 + int(db.execute("SELECT ifnull(max(t), 0) FROM chunk WHERE run_id = ?", (run,)).fetchone()[0])
-    chunk = Chunk.of(t, (each.record for each in fresh.values()), sum(each.tokens for each in fresh.values()))
+    chunk = Chunk.of(t, (each.record for each in fresh), sum(each.tokens for each in fresh))
     node = MemoryNode.of(Level.L0, project, None, run, t, chunk.text, ())
     if db.execute("SELECT 1 FROM node WHERE sha256 = ?", (node.sha256,)).fetchone() is None:
         writing.add(NodeLine(time=Timestamp.now(), node=node))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from loopkit.card import Card
 from loopkit.errors import InvalidConfig, SessionIOError, describe
-from loopkit.ids import ProjectId, QueryId, RunId
+from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
 from loopkit.memory import recall as reading
 from loopkit.memory.build import Built, Summarise, fold_project, fold_query, latest_of_queries, synthesis
 from loopkit.memory.ingest import Ingested, ingest, new_run
@@ -23,14 +23,14 @@ from loopkit.memory.model import ServerModel, counter
 from loopkit.memory.recall import Evidence, Recalled
 from loopkit.memory.sources import Sources, transcripts
 from loopkit.memory.store import Store, Verification
-from loopkit.memory.types import MemoryNode
+from loopkit.memory.types import MemoryNode, need, need_count
+from loopkit.server.client import Server
 from loopkit.session.disk import create_file
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from loopkit.memory.frames import Lineage
-    from loopkit.server.client import Server
 
 __all__ = ["Memory", "open"]
 
@@ -76,6 +76,8 @@ class Memory:
     """
 
     def __init__(self, home: Path | str, server: Server | None = None) -> None:
+        if server is not None and not isinstance(server, Server):
+            raise InvalidConfig("server", f"{server!r:.80} is not a Server", "Make one with lk.serve or lk.connect")
         self._store, self._server = Store(home), server
 
     @property
@@ -119,7 +121,8 @@ class Memory:
         >>> memory.recall("Lima")[0].provenance
         (Provenance(source='notes', offset=0),)
         """
-        return ingest(self._store, transcripts(what), project, run or new_run(), budget, counter(self._server))
+        need(ProjectId, project)
+        return ingest(self._store, transcripts(what), project, _run(run), budget, counter(self._server))
 
     def build(
         self, project: ProjectId, query: QueryId, question: str, *, model: Summarise | None = None, run: RunId | None = None
@@ -151,13 +154,17 @@ class Memory:
         ServerError
             When the server fails; the steps before are kept, and the next build goes on behind them.
         """
+        need(ProjectId, project)
+        need(QueryId, query)
+        _need_text("question", question)
         with self._model(model) as ready:
-            return fold_query(self._store, project, query, question, ready, run or new_run())
+            return fold_query(self._store, project, query, question, ready, _run(run))
 
     def synthesise(self, project: ProjectId, *, model: Summarise | None = None, run: RunId | None = None) -> Built:
         """Fold the memories of the project's queries into its synthesis, level L2; see :meth:`build`."""
+        need(ProjectId, project)
         with self._model(model) as ready:
-            return fold_project(self._store, project, ready, run or new_run())
+            return fold_project(self._store, project, ready, _run(run))
 
     def render(self, project: ProjectId, budget: int = BUDGET) -> str:
         """The memory block: the project's synthesis, then the memory of each question, as far as they fit.
@@ -181,6 +188,8 @@ class Memory:
         UserWarning
             When some of it does not fit.
         """
+        need(ProjectId, project)
+        need_count("budget", budget)
         count = counter(self._server)
         whole = synthesis(self._store, project)
         parts = [] if whole is None else [whole]
@@ -229,6 +238,8 @@ class Memory:
         tuple of Recalled
             Each with its node, score, and where its evidence stands. The text is as it was stored.
         """
+        _need_text("query", query, blank=True)
+        need_count("k", k)
         with self._store.reading() as db:
             return reading.recall(db, query, k)
 
@@ -253,6 +264,8 @@ class Memory:
         ------
         LogError
             When there is no such node.
+        InvalidId
+            When it is not a hash at all.
         """
         return reading.trace(self._store, _name(node))
 
@@ -298,8 +311,10 @@ class Memory:
 
     @contextlib.contextmanager
     def _model(self, model: Summarise | None) -> Iterator[Summarise]:
-        if model is not None:
+        if callable(model):
             yield model
+        elif model is not None:
+            raise InvalidConfig("model", f"{model!r:.80} cannot be called", "Give a function of prompt to text")
         elif self._server is not None:
             with ServerModel(self._server) as ready:
                 yield ready
@@ -338,5 +353,17 @@ def open(home: Path | str = "runs", *, server: Server | None = None) -> Memory:
     return Memory(home, server)
 
 
-def _name(node: MemoryNode | str) -> str:
-    return node.sha256 if isinstance(node, MemoryNode) else node
+def _name(node: MemoryNode | str) -> Sha256Hash:
+    return node.sha256 if isinstance(node, MemoryNode) else Sha256Hash(node)
+
+
+def _run(given: RunId | None) -> RunId:
+    if given is None:
+        return new_run()
+    need(RunId, given)
+    return given
+
+
+def _need_text(name: str, value: str, *, blank: bool = False) -> None:
+    if not isinstance(value, str) or not (blank or value.strip()):
+        raise InvalidConfig(name, f"{value!r:.80} is no text")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias, assert_never
 
-from loopkit.encoding import decode, encode
+from loopkit.encoding import decode, encode, encode_texts
 from loopkit.errors import InvalidConfig, LogError
 from loopkit.ids import SessionId
 from loopkit.logs import adapters
@@ -66,13 +66,32 @@ def transcripts(what: Sources) -> Iterator[Transcript]:
         When there is nothing of that kind.
     TornLog
         When a session is torn; names the line.
+    InvalidConfig
+        When it is none of these, or one of the records holds what none can; names it by its number.
     """
     if isinstance(what, Session):
         yield from _epochs(what)
     elif isinstance(what, str | Path):
         yield from _in_path(Path(os.path.abspath(what)))
+    elif isinstance(what, Iterable):
+        yield Transcript(None, _checked(what))
     else:
-        yield Transcript(None, iter(what))
+        raise InvalidConfig("what", f"a {type(what).__name__} is no transcript", "Give a session, a path, or records in a list")
+
+
+def _checked(records: Iterable[Record]) -> Iterator[Record]:
+    """Records that were made by hand: a Struct looks at its members only when it is decoded."""
+    for number, record in enumerate(records, 1):
+        name = f"record {number}"
+        if not isinstance(record, Record):
+            raise InvalidConfig(name, f"it is a {type(record).__name__}, not a Record", "Paths are given one by one")
+        try:
+            made = decode(encode_texts(record, name), Record)
+        except ValueError as error:
+            raise InvalidConfig(name, str(error)) from error
+        if made != record:
+            raise InvalidConfig(name, "it holds bytes where text belongs")
+        yield made
 
 
 def _in_path(path: Path) -> Iterator[Transcript]:
@@ -151,8 +170,6 @@ def read_lines(stream: BinaryIO, refused: Callable[[Refused], object]) -> Iterat
             continue
         try:
             record = decode(line, Record)
-            if not record.provenance.source or not 0 <= record.provenance.offset < 1 << 63:
-                raise ValueError("its provenance needs a source, and an offset from 0")
         except ValueError as error:
             refused(Refused(number, str(error)))
         else:

@@ -15,7 +15,7 @@ from itertools import count, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from loopkit.errors import LogError, SessionIOError, TornLog, describe
+from loopkit.errors import InvalidConfig, LogError, SessionIOError, TornLog, describe
 from loopkit.memory.database import VERSION, apply, connect, create, dump_lines
 from loopkit.memory.lines import ChunkLine, Line, decode_line, encode_line
 from loopkit.memory.types import Chunk
@@ -52,8 +52,14 @@ class Writing:
     def add(self, *lines: Line) -> None:
         """Add lines, in order."""
         for line in lines:
-            data, crc = close_line(encode_line(line)[:-1], self.place.crc)
-            apply(self.db, line, self.place.offset)
+            text = encode_line(line)
+            try:
+                apply(self.db, decode_line(text), self.place.offset)  # as it will be read: nothing is kept that could not be
+            except ValueError as error:
+                raise InvalidConfig(
+                    f"a line of kind {type(line).__struct_config__.tag}", str(error), "Nothing was written"
+                ) from error
+            data, crc = close_line(text[:-1], self.place.crc)
             self.data.append(data)
             self.place = Place(self.place.line + 1, self.place.offset + len(data), crc)
 
@@ -68,6 +74,8 @@ class Store:
     """
 
     def __init__(self, home: Path | str) -> None:
+        if not isinstance(home, str | Path):
+            raise InvalidConfig("home", f"{home!r:.80} is no path")
         self.dir = Path(os.path.abspath(home)) / "memory"
         self.lines, self.database = self.dir / "nodes.jsonl", self.dir / "memory.db"
 

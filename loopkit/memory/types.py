@@ -14,12 +14,12 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from loopkit.encoding import encode_texts
-from loopkit.errors import InvalidConfig, InvalidId
+from loopkit.encoding import encode_texts, find_unencodable
+from loopkit.errors import EncodeError, InvalidConfig, InvalidId
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
 from loopkit.provenance import Record
 
-__all__ = ["Chunk", "Level", "MemoryNode", "canonical", "decoder"]
+__all__ = ["Chunk", "Level", "MemoryNode", "canonical", "decoder", "need", "need_count"]
 
 T = TypeVar("T")
 
@@ -45,6 +45,27 @@ class Level(StrEnum):
     "Synthesis for a project."
 
 
+def need(kind: type[str], *values: str) -> None:
+    """Refuse a bare string, or anything else, where an identifier belongs.
+
+    Examples
+    --------
+    >>> need(ProjectId, "peru")
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.InvalidId: 'peru' is not a ProjectId: it must be made by ProjectId(…), not a bare string
+    """
+    for value in values:
+        if not isinstance(value, kind):
+            raise InvalidId(kind.__name__, value, f"made by {kind.__name__}(…), not a bare string")
+
+
+def need_count(name: str, value: int) -> None:
+    """Refuse what counts nothing."""
+    if type(value) is not int or not 1 <= value < 1 << 63:
+        raise InvalidConfig(name, f"{value!r:.80} is not a whole number from 1 on")
+
+
 def canonical(domain: str, *fields: str | int | None) -> bytes:
     r"""Encode fields so that no other domain and no other fields give the same bytes.
 
@@ -56,6 +77,11 @@ def canonical(domain: str, *fields: str | int | None) -> bytes:
         Each becomes its type's letter, the length of its bytes in eight bytes, and these: text as UTF-8 just as it is, without
         any folding of case, space or Unicode; numbers as digits.
 
+    Raises
+    ------
+    EncodeError
+        When one is none of these, or a text that UTF-8 has no bytes for.
+
     Examples
     --------
     >>> canonical("x", "ab", None)[10:]
@@ -64,9 +90,14 @@ def canonical(domain: str, *fields: str | int | None) -> bytes:
     False
     """
     parts: list[bytes] = []
-    for field in (domain, *fields):
-        tag, data = (b"n", b"") if field is None else (b"t", field.encode()) if isinstance(field, str) else (b"i", b"%d" % field)
-        parts += tag, len(data).to_bytes(8, "big"), data
+    try:
+        for field in (domain, *fields):
+            tag, data = (
+                (b"n", b"") if field is None else (b"t", field.encode()) if isinstance(field, str) else (b"i", b"%d" % field)
+            )
+            parts += tag, len(data).to_bytes(8, "big"), data
+    except (TypeError, UnicodeEncodeError) as error:
+        raise EncodeError(*(find_unencodable(field, domain) or (domain, str(error)))) from error
     return b"".join(parts)
 
 
@@ -128,14 +159,17 @@ class Chunk(_Content, frozen=True, forbid_unknown_fields=True):
     "Over the texts of the records and their provenance."
 
     def __post_init__(self) -> None:
-        if self.t < 1 or self.tokens < 0 or not self.records:
-            raise InvalidConfig("Chunk", "it has t from 1, tokens from 0, and at least one record")
+        need_count("Chunk.t", self.t)
+        if self.tokens < 0 or not self.records:
+            raise InvalidConfig("Chunk", "it has tokens from 0, and at least one record")
         self._check(self.sha256, self.content_hash())
 
     @classmethod
     def of(cls, t: int, records: Iterable[Record], tokens: int) -> Self:
         """Make one, with its hash."""
         held = tuple(records)
+        if other := [each for each in held if not isinstance(each, Record)]:
+            raise InvalidConfig("Chunk.records", f"{other[0]!r:.80} is not a Record")
         return cls(t, held, tokens, _chunk_hash(held))
 
     def content_hash(self) -> Sha256Hash:
@@ -198,11 +232,15 @@ class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
     "What it was made from."
 
     def __post_init__(self) -> None:
-        for value, kind in ((self.project, ProjectId), (self.run_id, RunId), (self.query_id or QueryId("q"), QueryId)):
-            if not isinstance(value, kind):
-                raise InvalidId(kind.__name__, value, f"made by {kind.__name__}(…), not a bare string")
-        if self.t < 1 or (self.level is Level.L1) != (self.query_id is not None):
-            raise InvalidConfig("MemoryNode", "t counts from 1, and a query stands at level L1 and at no other")
+        need(Level, self.level)
+        need(ProjectId, self.project)
+        need(RunId, self.run_id)
+        need(Sha256Hash, self.sha256, *self.parents)
+        if self.query_id is not None:
+            need(QueryId, self.query_id)
+        if not isinstance(self.text, str) or (self.level is Level.L1) != (self.query_id is not None):
+            raise InvalidConfig("MemoryNode", "it has a text, and a query at level L1 and at no other")
+        need_count("MemoryNode.t", self.t)
         self._check(self.sha256, self.content_hash())
 
     @classmethod

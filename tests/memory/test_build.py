@@ -56,7 +56,25 @@ def test_a_second_build_pays_nothing_with_a_model_that_answers_unchanged_every_t
     no_orphans(memory)
 
 
-@pytest.mark.parametrize("answer", ["UNCHANGED", "unchanged", "Unchanged.", '"UNCHANGED"', "**Unchanged**", " unchanged\n"])
+UNCHANGED = [
+    "UNCHANGED",
+    "unchanged",
+    "Unchanged.",
+    '"UNCHANGED"',
+    "**Unchanged**",
+    " unchanged\n",
+    "`UNCHANGED`",
+    "(unchanged)",
+    "_Unchanged_",
+    "UNCHANGED\n\nThe piece brings nothing.",
+    "**UNCHANGED** - nothing new.",
+    "UNCHANGED\nUNCHANGED",
+    "Unchanged.\n\nThe piece brings nothing.",
+    "> UNCHANGED",
+]
+
+
+@pytest.mark.parametrize("answer", UNCHANGED)
 def test_a_step_that_changes_nothing_makes_no_node_and_no_edge(answer: str, tmp_path: Path) -> None:
     memory = filled(tmp_path, 2)
     answers = iter(["The memory.", answer])
@@ -66,6 +84,13 @@ def test_a_step_that_changes_nothing_makes_no_node_and_no_edge(answer: str, tmp_
     same = filled(tmp_path / "same", 2)
     same.build(PERU, LIGHT, QUESTION, model=lambda prompt: "The memory.")
     assert rows(same, "SELECT count(*) FROM edge") == [(1,)], "the same text is no change either"
+
+
+@pytest.mark.parametrize("answer", ["Unchanged: light until six.", "UNCHANGEDLY so.", "It is UNCHANGED.", "The port:\nunchanged"])
+def test_a_memory_with_the_word_in_it_is_kept(answer: str, tmp_path: Path) -> None:
+    built = filled(tmp_path, 1).build(PERU, LIGHT, QUESTION, model=lambda prompt: answer)
+    assert built.node is not None
+    assert built.node.text == answer
 
 
 def test_nothing_worth_keeping_is_no_memory(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import os
 import socket
 import threading
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
+from msgspec.structs import replace
 
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig, LogError, TornLog
@@ -101,6 +102,24 @@ def test_a_copy_under_another_name_in_another_file_is_known(tmp_path: Path) -> N
     found = memory.ingest(without, project=PERU, budget=1)
     assert (found.records, found.known) == (2, 1), "a record without a time is known by where it stands"
     assert len(memory.nodes()) == 6, "the same text is the same node"
+
+
+@pytest.mark.parametrize("budget", [1, 10_000])
+@pytest.mark.parametrize(
+    "change", [{"timestamp": None}, {"timestamp": "2027-01-01T00:00:00.000000Z"}, {"role": Role.Assistant}], ids=str
+)
+def test_the_same_texts_at_the_same_places_are_the_same_records(budget: int, change: dict[str, Any], tmp_path: Path) -> None:
+    """A chunk's hash takes in neither time nor role, so a transcript whose lines got new ones is the same evidence."""
+    memory, said = Memory(tmp_path), records(["One.", "Two.", "Three."])
+    memory.ingest(said[:2], project=PERU, budget=budget)
+    again = [replace(each, **change) for each in said]
+    found = memory.ingest([*again, *again], project=PERU, budget=budget)
+    assert (found.records, found.known) == (1, 5)
+    assert len(texts(memory)) == (3 if budget == 1 else 2)
+    assert memory.verify().ok
+    grown = memory.dump()
+    memory.rebuild()
+    assert memory.dump() == grown
 
 
 def test_projects_do_not_share_evidence(tmp_path: Path) -> None:

@@ -176,7 +176,11 @@ def test_a_hash_that_the_content_does_not_give_is_refused() -> None:
 
 
 TEXT = st.text(max_size=50)
-RECORDS = st.lists(st.builds(record, TEXT, st.integers(0, 1 << 40), TEXT, st.sampled_from(TIMES)), min_size=1, max_size=4)
+RECORDS = st.lists(
+    st.builds(record, TEXT, st.integers(0, 1 << 40), st.text(min_size=1, max_size=50), st.sampled_from(TIMES)),
+    min_size=1,
+    max_size=4,
+)
 
 
 @given(RECORDS, st.integers(1, 99), TEXT, st.sampled_from(Level))
