@@ -25,6 +25,17 @@ ELSEWHERE = {"Proxy", "Salvaged", "Panel"}
 """Proxy and Salvaged name the address or the files that one asked for them to learn; Panel is what the panels have in common."""
 
 
+NODE = memory.MemoryNode.of(
+    memory.Level.L1,
+    memory.ProjectId("peru"),
+    memory.QueryId("light"),
+    memory.RunId("r1"),
+    1,
+    "It is <b>light</b>\nuntil six. " * 9,
+    (),
+)
+
+
 class Shown(NamedTuple):
     text: str
     html: str
@@ -53,6 +64,7 @@ def made(home: Path) -> dict[str, Shown]:
             diagnose(seen_in(loop.session)),
             cost(logs.usage, Prices(uncached=1, cached=0.5, cache_write=None, output=2)),
             memory.open(home),
+            NODE,
         ]
         panels = [lk.widgets.ChatPanel(loop), lk.widgets.LogExplorer(loop.session), lk.widgets.Replay(loop.session, server)]
         return {type(each).__name__: Shown.of(each) for each in [*objects, *panels]}

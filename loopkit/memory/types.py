@@ -14,6 +14,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
+from loopkit.card import Card
 from loopkit.encoding import encode_texts, find_unencodable
 from loopkit.errors import EncodeError, InvalidConfig, InvalidId
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
@@ -209,6 +210,8 @@ class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
     >>> node = MemoryNode.of(Level.L2, ProjectId("lima"), None, RunId("r1"), 1, "It is light until six.", ())
     >>> node.sha256 == MemoryNode.of(Level.L2, ProjectId("lima"), None, RunId("r2"), 9, "It is light until six.", ()).sha256
     True
+    >>> node
+    MemoryNode L2 efb8cb7f: project lima, t 1, parents 0, text It is light until six.
     >>> MemoryNode.from_json(node.to_json()) == node
     True
     >>> MemoryNode.from_json(node.to_json().replace(b"six", b"ten"))  # doctest: +ELLIPSIS
@@ -256,6 +259,17 @@ class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
     ) -> Self:
         """Make one, with its hash."""
         return cls(level, project, query_id, run_id, t, text, _node_hash(level, project, query_id, text), tuple(parents))
+
+    def _card(self) -> Card:
+        asked = [("query", str(self.query_id))] if self.query_id is not None else []
+        facts = [("project", str(self.project)), *asked, ("t", f"{self.t:,}"), ("parents", f"{len(self.parents):,}")]
+        return Card(f"MemoryNode {self.level} {self.sha256[:8]}", [*facts, ("text", " ".join(self.text.split()))])
+
+    def __repr__(self) -> str:
+        return self._card().text()
+
+    def _repr_html_(self) -> str:
+        return self._card().html()
 
     def content_hash(self) -> Sha256Hash:
         """SHA-256 over level, project, query and text."""
