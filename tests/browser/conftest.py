@@ -43,4 +43,5 @@ def notebook(lab: Lab, browser: Browser, shots: Path, request: pytest.FixtureReq
         notebook = Notebook(context.new_page(), shots)
         yield notebook
         notebook.shot(f"{request.node.name}-at-the-end")
+        print("JupyterLab asks:", notebook.page.locator(".jp-Dialog").all_inner_texts())
     notebook.end_kernels(lab)

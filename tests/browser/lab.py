@@ -33,6 +33,11 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+SETTINGS = {
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "docmanager-extension/plugin": {"autosave": False},  # beside a test's own save it may ask which of the two is to stay
+}
+"So that JupyterLab asks nothing; no test answers a question."
 PATIENCE = 30_000
 "Milliseconds that anything may take on a busy machine."
 
@@ -64,10 +69,12 @@ class Lab:
 def jupyterlab(directory: Path) -> Iterator[Lab]:
     """Start JupyterLab on a free port of 127.0.0.1 with a token and settings of its own; end it and its kernels."""
     root, runtime, settings = directory / "notebooks", directory / "runtime", directory / "settings"
-    told = settings / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
-    for made in (root, runtime, told.parent):
-        made.mkdir(parents=True)
-    told.write_text('{"fetchNews":"false","checkForUpdates":false}')
+    for made in (root, runtime):
+        made.mkdir()
+    for name, told in SETTINGS.items():
+        file = settings / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(told))
     token = secrets.token_hex(16)
     environment = {
         **os.environ,
@@ -135,7 +142,6 @@ class Notebook:
         (lab.root / name).write_text(json.dumps(book), encoding="utf-8")
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self._asked(request.url))
-        self.page.add_locator_handler(self.page.locator(".jp-Dialog"), self._agree)
         self.page.goto(f"{lab.url}lab/tree/{name}?reset&token={lab.token}")
         self.ready()
 
@@ -143,21 +149,16 @@ class Notebook:
         if not url.startswith(("http://127.0.0.1", "http://localhost", "ws://127.0.0.1", "ws://localhost", "data:", "blob:")):
             self.outside.append(url)
 
-    def _agree(self, dialog: Locator) -> None:
-        """What a person does with a question that JupyterLab asks on a slow machine, such as which kernel to start."""
-        print("JupyterLab asked:", dialog.inner_text().replace("\n", " "))
-        self.shot("dialog")
-        dialog.locator(".jp-mod-accept").first.click()
-
     def ready(self) -> None:
-        """Wait until the notebook is shown and its kernel idle."""
-        expect(self.page.locator(".jp-Notebook .jp-CodeCell").first).to_be_visible(timeout=PATIENCE)
-        self.idle()
+        """Wait until the notebook is shown and its kernel idle.
 
-    def idle(self) -> None:
-        """Wait until the kernel has nothing to do."""
-        at = self.page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")
-        expect(at.first).to_be_attached(timeout=PATIENCE)
+        Until its session is there the kernel is called idle, too. A cell run then starts a second session beside the first, which
+        JupyterLab ends: the command is lost, or "Error Starting Kernel" and "Select Kernel" stand before the page.
+        """
+        expect(self.page.locator(".jp-Notebook .jp-CodeCell").first).to_be_visible(timeout=PATIENCE)
+        expect(self.page.locator(".jp-Toolbar-kernelName")).to_contain_text("Python 3", timeout=PATIENCE)
+        idle = self.page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")
+        expect(idle.first).to_be_attached(timeout=PATIENCE)
 
     def cell(self, number: int) -> Locator:
         return self.page.locator(".jp-Notebook .jp-CodeCell").nth(number)
@@ -166,14 +167,11 @@ class Notebook:
         return self.cell(number).locator(".jp-OutputArea-output")
 
     def run(self, number: int, *, wait: bool = True) -> Locator:
-        """Run a cell; gives its outputs. The first command may be lost while the kernel's session comes up: say it again."""
+        """Run a cell; gives its outputs."""
         prompt = self.cell(number).locator(".jp-InputPrompt")
-        for _ in range(30):
-            prompt.click()
-            self.page.keyboard.press("Control+Enter")
-            with contextlib.suppress(AssertionError):
-                expect(prompt).not_to_have_text("[ ]:", timeout=1000)
-                break
+        prompt.click()
+        self.page.keyboard.press("Control+Enter")
+        expect(prompt).not_to_have_text("[ ]:", timeout=PATIENCE)
         if wait:
             expect(prompt).not_to_have_text("[*]:", timeout=PATIENCE)
         return self.output(number)
