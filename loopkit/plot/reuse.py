@@ -31,6 +31,8 @@ MANY = 20
 "Of more sessions the requests are not numbered."
 ROWS = 3
 "Rows of causes above the bars."
+LEAST = 5
+"For so many rows there is always room: three of causes, one of epochs, one of the legend."
 ROW = 15
 "Height of a row of text, in points."
 
@@ -90,10 +92,12 @@ def prefix_reuse(
         figure.set_figheight(figure.get_figheight() + max(0, above - USUAL) / 72)
     else:
         height -= above
-    row = top * float(np.clip(ROW / max(height - 5 * ROW, 1), 0.085, 0.3))
     _draw_stacks(ax, groups, as_bars=as_bars)
+    runs = [run for group in groups for run in runs_of(group, cache_loss)]
+    rows = ROWS + 1 + _legend_rows(ax, [*ax.get_legend_handles_labels()[1], *([_causes(runs)] if runs else [])])
+    row = 1.06 * top * float(np.clip(ROW / max(height - max(rows, LEAST) * ROW, 1), 0.085, 0.3))
     y = top * 1.06
-    y += row * _draw_losses(ax, groups, cache_loss, y, row, each=as_bars)
+    y += row * _draw_losses(ax, groups, runs, y, row, each=as_bars)
     y += row * _draw_borders(ax, groups, y, row)
     y += row * _draw_legend(ax)
     ax.set(xlim=(-1, _right(groups)), ylim=(0, y), xlabel="request", ylabel="prompt tokens")
@@ -129,9 +133,7 @@ def _draw_stacks(ax: Axes, groups: list[Group], *, as_bars: bool) -> None:
         ax.plot(at, np.zeros(len(at)), label="prompt not reported", **look)
 
 
-def _draw_losses(
-    ax: Axes, groups: list[Group], cache_loss: pd.DataFrame | None, bottom: float, row_height: float, *, each: bool
-) -> int:
+def _draw_losses(ax: Axes, groups: list[Group], runs: list[Run], bottom: float, row_height: float, *, each: bool) -> int:
     """Mark each loss, or the middle of each run of them, and name the causes of the largest runs.
 
     Returns
@@ -139,7 +141,6 @@ def _draw_losses(
     int
         Rows of names above the bars.
     """
-    runs = [run for group in groups for run in runs_of(group, cache_loss)]
     if not runs:
         return 0
     some = [slice(None) if each else slice(len(run.x) // 2, len(run.x) // 2 + 1) for run in runs]
@@ -187,8 +188,11 @@ def _draw_borders(ax: Axes, groups: list[Group], y: float, row_height: float) ->
     if borders:
         look: dict[str, Any] = {"color": GREY, "linewidth": 1, "linestyle": "--", "label": "_nolegend_"}
         ax.vlines([x for x, _ in borders], 0, y + row_height / 1.5, **look)
+    end, unit = -np.inf, (_right(groups) + 1) / characters(ax)
     for x, text in borders if len(borders) <= 12 else []:
-        ax.text(x, y, f" {text}", va="bottom", fontsize="small", color=GREY)
+        if x >= end:
+            ax.text(x, y, f" {text}", va="bottom", fontsize="small", color=GREY)
+            end = x + (len(text) + 2) * unit
     return int(0 < len(borders) <= 12)
 
 
@@ -201,10 +205,16 @@ def _draw_legend(ax: Axes) -> int:
         texts.append(text)
     if not handles:
         return 0
+    rows = _legend_rows(ax, texts)
+    ax.legend(handles, texts, loc="upper left", ncols=-(-len(texts) // rows), frameon=False, fontsize="small", borderaxespad=0.2)
+    return rows
+
+
+def _legend_rows(ax: Axes, texts: list[str]) -> int:
+    """How many rows these entries take, side by side as far as there is room."""
     room = characters(ax)
-    columns = len(texts) if sum(len(text) + 8 for text in texts) <= room else max(1, int(room // (max(map(len, texts)) + 8)))
-    ax.legend(handles, texts, loc="upper left", ncols=columns, frameon=False, fontsize="small", borderaxespad=0.2)
-    return -(-len(texts) // columns)
+    fit = len(texts) if sum(len(text) + 8 for text in texts) <= room else max(1, int(room // (max(map(len, texts)) + 8)))
+    return -(-len(texts) // fit) if texts else 0
 
 
 def _draw_ticks(ax: Axes, groups: list[Group]) -> None:

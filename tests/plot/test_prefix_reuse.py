@@ -221,6 +221,20 @@ def test_many_losses_are_counted_by_cause_in_the_legend(tmp_path: Path) -> None:
     assert drawn(ax)
 
 
+def test_however_long_the_legend_it_covers_no_name() -> None:
+    ax = prefix_reuse(load("data/foreign/claude_code", errors="report"))
+    assert drawn(ax)
+    found = ax.get_legend()
+    assert found is not None
+    assert len(legend(ax)) == 6
+    inside = [text for text in ax.texts if text.get_transform() == ax.transData]
+    boxes = [text.get_window_extent() for text in inside]
+    assert {"expired", "unexplained", " epoch 1"} <= {text.get_text() for text in inside}
+    assert max(box.y1 for box in boxes) <= found.get_window_extent().y0 + 2
+    epochs = [box for text, box in zip(inside, boxes, strict=True) if text.get_text().startswith(" epoch")]
+    assert not [one for one in epochs for other in epochs if one is not other and one.overlaps(other)]
+
+
 def test_many_sessions_are_named_upright_and_cut(tmp_path: Path) -> None:
     for number in range(30):
         write_session(tmp_path, f"session-{number:02}-of-very-many", [start(f"session-{number:02}-of-very-many"), *kept(3)])
