@@ -5,9 +5,10 @@ The logs are made here, one for each dialect, with its traps; the tables of righ
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
-from data.foreign.make_agents import Lines, time, write
+from data.foreign.make_agents import HERE, Lines, time, write
 from loopkit.encoding import encode
 
 START = 1796029200
@@ -91,5 +92,37 @@ def openai() -> None:
     write("openai/uncached.jsonl", lines)
 
 
+def traces() -> None:
+    """Write the traces."""
+    # times in milliseconds; two requests share two blocks; a null length, and a hash of more than 64 bits
+    lines: Lines = [
+        {"timestamp": 0, "input_length": 1300, "output_length": 52, "hash_ids": [0, 1, 2]},
+        {"timestamp": 1500, "input_length": 1100, "output_length": None, "hash_ids": [0, 1, 3]},
+    ]
+    write("mooncake/conversation.jsonl", lines)
+    big = HERE / "mooncake" / "conversation.jsonl"
+    big.write_bytes(
+        big.read_bytes() + b'{"timestamp":2000,"input_length":300,"output_length":7,"hash_ids":[36893488147419103232]}\n'
+    )
+
+    # chats: another one in between, an answer that was tried twice, a parent that comes later; times in seconds
+    def row(chat: int, parent: int, seconds: float, length: int, blocks: list[int]) -> None:
+        head = {"chat_id": chat, "parent_chat_id": parent, "timestamp": seconds, "input_length": length, "output_length": 40}
+        lines.append({**head, "type": "text", "turn": 1 if parent == -1 else 2, "hash_ids": blocks})
+
+    lines = []
+    row(159, -1, 61.114, 40, [1089, 1090, 1091])
+    row(160, -1, 62.0, 30, [1089, 2000])
+    row(161, 159, 70.5, 90, [1089, 1090, 1092, 1093, 1094, 1095])
+    row(162, 159, 71.0, 95, [1089, 1090, 1092, 1093, 1094, 1096])
+    row(165, 164, 80.0, 60, [3000, 3001, 3002, 3003])
+    row(164, -1, 79.0, 30, [3000, 3004])
+    write("bailian/chats.jsonl", lines)
+    path = HERE / "bailian" / "chats.jsonl"
+    (HERE / "bailian" / "chats.jsonl.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+    path.unlink()
+
+
 if __name__ == "__main__":
     openai()
+    traces()

@@ -8,7 +8,7 @@ from the one that its conversation had last. Knows nothing of files, formats or 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -89,6 +89,8 @@ class Call(Link, frozen=True, kw_only=True, gc=False):
     request_sha256: str | None = None
     others: tuple[tuple[str, int], ...] = ()
     "Session and number of the last few requests that the same server is known to have answered since the one it goes on from."
+    blocks: Sequence[int] | None = None
+    "Hashes of its prompt's blocks, where that is what the log holds of it."
     body: Callable[[], bytes] | None = None
     "Reads the very body that was sent, where the log holds it; a ``functools.partial``."
 

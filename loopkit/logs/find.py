@@ -22,7 +22,7 @@ __all__ = ["HOW", "PARTS", "File", "Loadable", "find"]
 
 HOME = ("sessions", "replays", "memory", "slots", "sweeps", "recordings")
 "Directories of a home; one of them makes a directory a home."
-LOGS = (".jsonl", ".json", ".eval", ".log")
+LOGS = (".jsonl", ".json", ".eval", ".log", ".jsonl.gz")
 "How the files end that are looked at in a directory that is no home of ours."
 PARTS = "parts.parquet"
 "What tells a directory that ``to_parquet`` wrote."

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from loopkit.cache.causes import judge
 from loopkit.cache.expect import Expectation, estimated_block, expect, rule_of
+from loopkit.cache.prompts import Prompt
 from loopkit.cache.seen import Seen
 from loopkit.encoding import encode
 from loopkit.errors import LogError
@@ -45,8 +46,9 @@ TIMES = ("ttft_ms", "prompt_ms", "predicted_ms")
 class Adapter(Protocol):
     """One format: a module of ``loopkit.logs.adapters``."""
 
-    NAME: str
-    "What the frames call the source."
+    @property
+    def NAME(self) -> str:  # noqa: N802  # a constant of the module
+        """What the frames call the source."""
 
     def recognises(self, head: bytes) -> bool:
         """Whether a file that begins so is of this format."""
@@ -223,12 +225,15 @@ class _Again:
         said = () if found is None else merged(found[1])
         return message_columns(_message(index, *each, content=content) for index, each in enumerate(said))
 
-    def requests(self, session: str, epoch: int) -> Iterator[Seen]:
+    def requests(self, session: str, epoch: int) -> Iterator[Seen | Prompt]:
         found = self._epoch(session, epoch, texts=False)
         if found is None:
             raise LogError(str(self._path), "it has changed since it was loaded", "Load it again")
         for index, row in enumerate(_in_order(found[1])):
-            yield dataclasses.replace(_seen(found[0], row, row.previous), request=index + 1)
+            if row.call.blocks is not None:
+                yield Prompt(blocks=row.call.blocks)
+            else:
+                yield dataclasses.replace(_seen(found[0], row, row.previous), request=index + 1)
 
 
 def _message(index: int, turn: Turn | None, record: Record, tool: str | None, *, content: bool) -> Message:

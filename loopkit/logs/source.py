@@ -7,8 +7,9 @@ that spans lines is told by its first one, and read whole. Knows no format.
 
 from __future__ import annotations
 
-import os
+import gzip
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -21,7 +22,7 @@ from msgspec import Raw
 from loopkit.errors import SessionIOError, TornLog, describe
 from loopkit.logs.problems import Errors, Problem
 
-__all__ = ["LONGEST", "Line", "Source", "first_members"]
+__all__ = ["LONGEST", "UNPACKED", "Line", "Source", "first_members", "opened"]
 
 T = TypeVar("T")
 
@@ -30,6 +31,9 @@ TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:]', re.S)
 LONGEST = 1 << 25
 "Bytes of a line from which on it is passed over unread."
 BOM = b"\xef\xbb\xbf"
+GZIP = b"\x1f\x8b"
+UNPACKED = (EOFError, zlib.error, gzip.BadGzipFile)
+"What a packed file that is damaged raises."
 NEXT = re.compile(rb"(?<=\n\})[ \t\r]*\n+(?=\{)")
 "Between two values that are each written over several lines."
 ESCAPES = re.compile(rb"(?i)\\ud[89ab]..\\ud[c-f]..|(\\ud[89a-f]..)|\\.")
@@ -94,17 +98,17 @@ class Source:
         """Every JSON value: one a line; where the file is a document over several lines or an array, its values."""
         with self._opened() as file:
             first = file.readline(LONGEST).removeprefix(BOM).strip()
-            size = file.seek(0, os.SEEK_END)
         if first[:1] != b"[" and first != b"{":
             yield from self.lines()
-        elif size > LONGEST:
-            self.fault(Line(b"", 1, 0), f"a document of more than {LONGEST:,} bytes is not read; write it a value a line")
         else:
             yield from self._document()
 
     def _document(self) -> Iterator[Line]:
         with self._opened() as file:
-            data = file.read()
+            data = file.read(LONGEST + 1)
+        if len(data) > LONGEST:
+            self.fault(Line(b"", 1, 0), f"a document of more than {LONGEST:,} bytes is not read; write it a value a line")
+            return
         if not self._is_sound(Line(data, 1, 0)):
             return
         end = 0
@@ -123,9 +127,9 @@ class Source:
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
         try:
-            with self.path.open("rb") as file:
+            with opened(self.path) as file:
                 yield file
-        except OSError as error:
+        except (OSError, *UNPACKED) as error:
             raise SessionIOError(str(self.path), "read", describe(error)) from error
 
     def decoded(self, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
@@ -192,7 +196,7 @@ class Source:
     def _number_at(self, offset: int) -> int:
         """The number of the line that begins there; lines are counted only where somebody asks."""
         at, number = self._counted
-        with self.path.open("rb") as file:
+        with opened(self.path) as file:
             file.seek(at)
             while at < offset:
                 data = file.read(min(BLOCK, offset - at))
@@ -215,9 +219,9 @@ class Source:
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         """The file in blocks of whole lines, each with its offset; only the last may lack its end."""
         held: list[bytes] = []
-        size = 0  # of what is held of a line, or was of one that is too long
+        offset = size = 0  # of what is held of a line, or was of one that is too long
         try:
-            with self.path.open("rb", buffering=0) as file:
+            with opened(self.path) as file:
                 offset = len(BOM) if file.read(len(BOM)) == BOM else 0
                 file.seek(offset)
                 while data := file.read(BLOCK):
@@ -241,6 +245,8 @@ class Source:
                     self._too_long(offset)
                 elif size:
                     yield offset, b"".join(held)
+        except UNPACKED as error:
+            self.fault(Line(b"", self._number_at(offset), offset), f"it cannot be unpacked: {describe(error)}", at_end=True)
         except OSError as error:
             raise SessionIOError(str(self.path), "read", describe(error)) from error
 
@@ -284,6 +290,15 @@ def _is_json(data: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a file, unpacked where it is packed with gzip."""
+    file = path.open("rb")
+    if file.peek(2)[:2] != GZIP:
+        return file
+    file.close()
+    return gzip.open(path)  # type: ignore[return-value]
 
 
 def first_members(head: bytes) -> frozenset[str]:

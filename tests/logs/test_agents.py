@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import loopkit as lk
+from loopkit.cache.seen import Seen
 from loopkit.errors import LogError, TornLog
 from loopkit.logs import adapters, schema
 from loopkit.logs.load import Logs
@@ -114,9 +115,10 @@ def test_requests_and_messages_go_through_a_pickle(sample: str) -> None:
         assert copy.requests is not None
         seen = list(copy.requests())
         assert seen == list(part.requests())
-        assert [each.usage.prompt_tokens for each in seen if each] == [  # type: ignore[union-attr]
-            None if count < 0 else count for count in part.usage["prompt_tokens"].tolist()
-        ]
+        assert len(seen) == len(part.usage["request"])
+        for each, count in zip(seen, part.usage["prompt_tokens"].tolist(), strict=True):
+            if isinstance(each, Seen):
+                assert each.usage.prompt_tokens == (None if count < 0 else count)
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

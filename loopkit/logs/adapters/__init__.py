@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loopkit.errors import LogError, SessionIOError, describe
-from loopkit.logs.adapters import claude_code, codex, llama_server, openai_log, pi, recorded
+from loopkit.logs.adapters import claude_code, codex, llama_server, openai_log, pi, recorded, traces
 from loopkit.logs.columns import Part
 from loopkit.logs.foreign import Adapter, merged, parts_of
 from loopkit.logs.problems import Errors, Problem
-from loopkit.logs.source import BOM, Source
+from loopkit.logs.source import BOM, UNPACKED, Source, opened
 from loopkit.logs.threads import Threads
 from loopkit.provenance import Record
 
 __all__ = ["ADAPTERS", "Found", "read", "recognise", "records"]
 
-ADAPTERS: tuple[Adapter, ...] = (recorded, claude_code, pi, codex, llama_server, openai_log)
+ADAPTERS: tuple[Adapter, ...] = (recorded, claude_code, pi, codex, llama_server, traces.MOONCAKE, traces.BAILIAN, openai_log)
 "In the order in which they are asked."
 
 HEAD = 1 << 16
@@ -43,8 +43,10 @@ def recognise(path: Path) -> Adapter | None:
         When it cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             head = file.read(HEAD).removeprefix(BOM)
+    except UNPACKED:
+        return None
     except OSError as error:
         raise SessionIOError(str(path), "read", describe(error)) from error
     return next((adapter for adapter in ADAPTERS if adapter.recognises(head)), None)
