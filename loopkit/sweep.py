@@ -151,6 +151,12 @@ def run(
         ...
     loopkit.errors.InvalidConfig: grid: the values of 'x' are one int. Give a list of them
     """
+    if not callable(function):
+        raise InvalidConfig("function", f"a {type(function).__name__} cannot be called")
+    if executor is not None and not hasattr(executor, "submit"):
+        raise InvalidConfig("executor", f"a {type(executor).__name__} is none", "Give one of concurrent.futures, or Dask's")
+    if not isinstance(home, (str, Path)) or "\0" in str(home):
+        raise InvalidConfig("home", f"{home!r} is no path")
     points = _points(grid)
     home = Path(home).absolute()
     path = home / "sweeps" / f"{SessionId(name)}.jsonl"
@@ -224,7 +230,9 @@ def _points(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> 
                 raise InvalidConfig("grid", why, "Give a list of them")
         grid = [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
     points: dict[str, dict[str, Any]] = {}
-    for point in grid:
+    for point in grid if isinstance(grid, Iterable) else [grid]:
+        if not isinstance(point, Mapping):
+            raise InvalidConfig("grid", f"a {type(point).__name__} is no point", "A point is a mapping of names to values")
         data = encode({name: _plain(value) for name, value in point.items()}, "grid")
         parameters = decode(data, dict[str, Any])
         key = sha256(canonical(data.decode()))

@@ -145,11 +145,33 @@ def test_points_need_not_have_the_same_parameters(tmp_path: Path) -> None:
         ({"x": [1], "y": {"a": 1}}, "the values of 'y' are one dict"),
         ([{"x": 1}, {"x": 1}], r"two points are \{'x': 1\}\. To run one several times, count it: repeat=range\(5\)"),
         ({"session": ["a"]}, "'session' is a column of the sweep's own"),
+        (5, "grid: a int is no point"),
+        (None, "grid: a NoneType is no point"),
+        ([{"x": 1}, 5], "grid: a int is no point. A point is a mapping"),
     ],
 )
 def test_a_grid_that_is_none_is_refused(grid: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=said):
         sweep.run(odd_fails_first, grid, tmp_path, "s")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("member", "arguments"),
+    [
+        ("function", (5, {"x": [1]}, "runs", "s")),
+        ("home", (odd_fails_first, {"x": [1]}, None, "s")),
+        ("home", (odd_fails_first, {"x": [1]}, "\0", "s")),
+        ("executor", (odd_fails_first, {"x": [1]}, "runs", "s", 4)),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_named(
+    member: str, arguments: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidConfig) as caught:
+        sweep.run(*arguments)
+    assert caught.value.member == member
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from typing import TypeVar
 
-from loopkit.errors import LoopkitError
+from loopkit.errors import InvalidConfig, LoopkitError
 from loopkit.logs.file import Read, read_file
 from loopkit.logs.find import File
 from loopkit.logs.problems import Errors
@@ -31,6 +31,8 @@ def each_read(
     if executor is None:
         yield from (read_file(file, errors) for file in files)
         return
+    if not hasattr(executor, "submit"):
+        raise InvalidConfig("executor", f"a {type(executor).__name__} is none", "Give one of concurrent.futures, or Dask's")
     waiting: list[Future[list[Read | LoopkitError]]] = []
     try:
         for batch in batches(files, sizes, TOGETHER):

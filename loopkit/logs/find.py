@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import glob
 import os
+import reprlib
 import stat
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from loopkit.errors import LogError, SessionIOError, describe
+from loopkit.errors import InvalidConfig, LogError, SessionIOError, describe
 from loopkit.logs.problems import Problem
 from loopkit.session.live import appears, is_locked
 from loopkit.session.store import log_numbers, log_path, session_directories
@@ -85,9 +86,11 @@ def _files(what: Loadable) -> Iterator[Found]:
             yield from chain.from_iterable(map(_matched, found))
             return
         yield from _in_directory(path) if stat.S_ISDIR(mode) else iter((File(path),))
-    else:
+    elif isinstance(what, Iterable):  # bytes are numbers, each of them no path
         for one in what:
             yield from _files(one)
+    else:
+        raise InvalidConfig("what", f"{reprlib.repr(what)} is no path", HOW)
 
 
 def _matched(path: str) -> list[Found]:

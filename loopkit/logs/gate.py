@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from loopkit.errors import InvalidConfig
 from loopkit.logs.load import Loadable, load
 from loopkit.logs.summary import causes
 
@@ -44,6 +45,8 @@ def gate(what: Loadable, max_lost: int = 0) -> Gate:
     >>> gate(tempfile.mkdtemp())
     Gate(ok=False, lost_tokens=0, lines=('no request says how much was cached: nothing could be judged',))
     """
+    if not isinstance(max_lost, int):
+        raise InvalidConfig("max_lost", f"{max_lost!r} is no number of tokens")
     logs = load(what)
     replays = set(logs.sessions.loc[logs.sessions["source"] == "replay", "session"])
     others = set(logs.sessions["session"]) - replays

@@ -161,7 +161,7 @@ class Logs:
         LogError
             When the file is there already or cannot be written.
         """
-        return export(self.parts, Path(path), salt, block)
+        return export(self.parts, _path("path", path), salt, block)
 
     def to_parquet(self, directory: Path | str) -> None:
         """Write every frame as Parquet files of at most a million rows; ``load(directory)`` reads them back, equal.
@@ -176,7 +176,7 @@ class Logs:
         InvalidConfig
             When pyarrow is not installed.
         """
-        write_parquet(self.parts, self._frames(), Path(directory))
+        write_parquet(self.parts, self._frames(), _path("directory", directory))
 
     def to_csv(self, directory: Path | str) -> None:
         """Write a CSV file a frame, for other programs.
@@ -188,7 +188,7 @@ class Logs:
         LogError
             When the directory holds something, or cannot be written.
         """
-        write_csv(self._frames(), Path(directory))
+        write_csv(self._frames(), _path("directory", directory))
 
     def where(
         self,
@@ -215,11 +215,13 @@ class Logs:
         """
         kept = {part.session for part in self.parts}
         if session is not None:
-            kept &= {session} if isinstance(session, str) else set(session)
+            kept &= _named(session)
         if since is not None:
             moment = _moment(since)
             kept &= {part.session for part in self.parts if part.ended >= moment}
         if model is not None:
+            if not isinstance(model, str):
+                raise InvalidConfig("model", f"{model!r} is not the name of one")
             kept &= {part.session for part in self.parts if part.model == model}
         parts = tuple(part for part in self.parts if part.session in kept)
         files = {part.path for part in parts}
@@ -234,6 +236,8 @@ class Logs:
         LogError
             When two logs have the same session id, for then keys would not tell them apart.
         """
+        if not isinstance(other, Logs):
+            raise InvalidConfig("other", f"a {type(other).__name__} is no Logs", "Load it first")
         unread = [*problems_of_others(self.unread, other.parts), *other.unread]
         return Logs(*together([*self.parts, *other.parts], unread, "raise"), self.content or other.content)
 
@@ -367,9 +371,25 @@ def read_all(
     return Logs(*together(parts, problems, errors), content)
 
 
+def _named(session: str | Iterable[str]) -> set[str]:
+    names = [session] if isinstance(session, str) or not isinstance(session, Iterable) else list(session)
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidConfig("session", f"{name!r} is not the id of one")
+    return set(names)
+
+
+def _path(name: str, value: Path | str) -> Path:
+    if not isinstance(value, (str, Path)) or "\0" in str(value):
+        raise InvalidConfig(name, f"{value!r} is no path")
+    return Path(value)
+
+
 def _moment(since: str | datetime.datetime) -> np.datetime64:
-    try:
-        moment = pd.Timestamp(since)
-    except ValueError as error:
-        raise InvalidConfig("since", f"{since!r} is not a time", "Write it as 2026-11-30 or 2026-11-30T07:31") from error
+    moment: pd.Timestamp | None = None
+    if isinstance(since, (str, datetime.date, np.datetime64)):  # of a bare number nobody knows the unit
+        with contextlib.suppress(ValueError):
+            moment = pd.Timestamp(since)
+    if moment is None or pd.isna(moment):
+        raise InvalidConfig("since", f"{since!r} is not a time", "Write it as 2026-11-30 or 2026-11-30T07:31")
     return (moment if moment.tz is None else moment.tz_convert("UTC").tz_localize(None)).to_datetime64()

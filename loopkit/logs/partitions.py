@@ -70,6 +70,8 @@ def scan(what: Loadable, *, errors: Errors = "raise", partition_bytes: int = 1 <
     >>> usage.npartitions, len(usage)
     (1, 0)
     """
+    if not isinstance(partition_bytes, int):
+        raise InvalidConfig("partition_bytes", f"{partition_bytes!r} is no number of bytes")
     try:
         import dask
         import dask.dataframe as dd

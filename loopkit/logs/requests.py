@@ -139,12 +139,14 @@ def _time(part: Part, at: int) -> str | None:
 
 def export(parts: Sequence[Part], path: Path, salt: bytes, block: int) -> int:
     """Write a trace, as `loopkit.logs.load.Logs.export_trace` says."""
+    if not isinstance(salt, bytes):
+        raise InvalidConfig("salt", f"a {type(salt).__name__} is no bytes", f"Give at least {SALT} random ones")
     if len(salt) < SALT:
         raise InvalidConfig(
             "salt", f"{len(salt)} bytes are too few", f"Give at least {SALT} random ones, and keep them to yourself"
         )
-    if block < 1:
-        raise InvalidConfig("block", f"{block} is less than 1")
+    if not isinstance(block, int) or block < 1:
+        raise InvalidConfig("block", f"{block!r} is no number from 1 on")
     begin = min((part.started for part in parts if str(part.started) != "NaT"), default=None)
     written = 0
     try:

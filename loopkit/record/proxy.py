@@ -54,6 +54,8 @@ class Proxy:
             raise InvalidConfig("url", "it is no http:// or https:// address", "Write it like http://host:8080")
         if target.userinfo or target.query or target.fragment:
             raise InvalidConfig("url", "it holds a login or a query", "What the client sends of these is passed on")
+        if not isinstance(port, int) or not 0 <= port < 1 << 16:
+            raise InvalidConfig("port", f"127.0.0.1:{port} cannot be listened on: it is no port")
         self.upstream = str(target)
         self._host, self._name = target.host, target.netloc.decode("ascii")
         self._tls = httpx.create_ssl_context() if target.scheme == "https" else None
@@ -61,9 +63,8 @@ class Proxy:
         self._recorder = Recorder(home)
         try:
             listener = socket.create_server(("127.0.0.1", port))
-        except (OSError, OverflowError) as error:
-            why = describe(error) if isinstance(error, OSError) else "it is no port"
-            raise InvalidConfig("port", f"127.0.0.1:{port} cannot be listened on: {why}") from error
+        except OSError as error:
+            raise InvalidConfig("port", f"127.0.0.1:{port} cannot be listened on: {describe(error)}") from error
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}{target.path.rstrip('/')}"
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import UNSET, Raw, structs
 
 from loopkit.encoding import decode, encode
-from loopkit.errors import EncodeError, SessionIOError
+from loopkit.errors import EncodeError, InvalidConfig, SessionIOError
 from loopkit.ids import SessionId, Timestamp
 from loopkit.record.said import Said
 from loopkit.recorded import RecordedRequest, encode_recorded
@@ -124,6 +124,8 @@ class Recorder:
     """
 
     def __init__(self, home: str | Path) -> None:
+        if not isinstance(home, (str, Path)) or "\0" in str(home):
+            raise InvalidConfig("home", f"{home!r} is no path")
         self._home = Path(home)
         self._log = self._new()
         make_parents(self.path)

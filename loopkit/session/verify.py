@@ -12,7 +12,16 @@ from pathlib import Path
 
 from loopkit.baseline import Baseline
 from loopkit.card import Card
-from loopkit.errors import BaselineError, InvalidId, LoopkitError, SessionIOError, SessionNotFound, TornLog, describe
+from loopkit.errors import (
+    BaselineError,
+    InvalidConfig,
+    InvalidId,
+    LoopkitError,
+    SessionIOError,
+    SessionNotFound,
+    TornLog,
+    describe,
+)
 from loopkit.ids import TIME, SessionId
 from loopkit.recorded import RecordedRequest, decode_recorded
 from loopkit.records import LogRecord, ReplayRecord, SessionStart, decode_replay
@@ -87,7 +96,10 @@ def verify(what: Path | str | Session | Iterable[Path | str | Session]) -> Verif
     loopkit.errors.SessionNotFound: no session here: nowhere does not exist. Look at the home and the session id, or create \
 the session
     """
-    whats = [what] if isinstance(what, (str, Path, Session)) else list(what)
+    whats = list(what) if isinstance(what, Iterable) and not isinstance(what, (str, bytes)) else [what]
+    for one in whats:
+        if not isinstance(one, (str, Path, Session)):
+            raise InvalidConfig("what", f"{one!r} is no path", "Give a home, or a session")
     try:
         directories = [directory for one in whats for directory in _directories(one)]
         loose = [path for one in whats if not isinstance(one, Session) for path in _loose(Path(one))]

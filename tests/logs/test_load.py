@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from loopkit.errors import InvalidConfig, LogError, TornLog
+from loopkit.logs.gate import gate
 from loopkit.logs.load import Logs, load
+from loopkit.logs.partitions import scan
 from loopkit.records import LogRecord
 from tests.logs.make import assistant, end, kept, loss, replay, result, stamp, start, usage, user, write, write_session
 
@@ -387,3 +391,33 @@ def test_a_record_in_the_wrong_place_ends_a_replay(tmp_path: Path) -> None:
     logs = load(tmp_path, errors="report")
     assert [problem.line for problem in logs.unread] == [1]
     assert len(logs.sessions) == 0
+
+
+UNUSABLE: dict[str, tuple[Callable[[Logs, Path, Any], object], tuple[Any, ...]]] = {
+    "what": (lambda logs, home, each: load(each), (5, None, 1.5, b"runs", [None], object())),
+    "errors": (lambda logs, home, each: load(home, errors=each), ("ignore", None)),
+    "executor": (lambda logs, home, each: load(home, executor=each), (4,)),
+    "session": (lambda logs, home, each: logs.where(session=each), (5, b"a", ["a", None])),
+    "model": (lambda logs, home, each: logs.where(model=each), (5, ["tiny"], b"tiny")),
+    "since": (
+        lambda logs, home, each: logs.where(since=each),
+        (5, 1.5, [], "", "NaT", "soon", "99999-01-01", pd.NaT),
+    ),
+    "other": (lambda logs, home, each: logs.concat(each), (5, "runs", [])),
+    "directory": (lambda logs, home, each: logs.to_csv(each), (5, None, b"x", "\0")),
+    "path": (lambda logs, home, each: logs.export_trace(each, bytes(16)), (5, None, b"x", "\0")),
+    "salt": (lambda logs, home, each: logs.export_trace(home / "t", each), (5, None, "0" * 16, b"0")),
+    "block": (lambda logs, home, each: logs.export_trace(home / "t", bytes(16), block=each), (0, "512", None, 1.5)),
+    "max_lost": (lambda logs, home, each: gate(home, each), ("0", None)),
+    "partition_bytes": (lambda logs, home, each: scan(home, partition_bytes=each), ("64 MB", None)),
+}
+
+
+@pytest.mark.parametrize("member", UNUSABLE)
+def test_an_argument_that_cannot_be_used_is_named(home: Path, member: str) -> None:
+    use, values = UNUSABLE[member]
+    for value in values:
+        with pytest.raises(InvalidConfig) as caught:
+            use(load(home), home, value)
+        assert caught.value.member == member
+    assert not (home / "t").exists()

@@ -9,7 +9,9 @@ import struct
 import subprocess
 import threading
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -269,6 +271,19 @@ def test_an_address_that_is_none_is_refused_without_repeating_it(url: str, tmp_p
         record.proxy(url, tmp_path)
     assert "secret" not in str(caught.value)
     assert not (tmp_path / "recordings").exists()
+
+
+@pytest.mark.parametrize("home", [5, None, b"runs", "\0"])
+def test_a_home_that_is_no_path_is_named(home: Any) -> None:
+    for begin in (record.transport, partial(record.proxy, "http://localhost:1")):
+        with pytest.raises(InvalidConfig, match=r"home: .* is no path"):
+            begin(home)
+
+
+@pytest.mark.parametrize("port", ["80", None, -1, 1 << 16])
+def test_a_port_that_is_none_is_named(port: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="port: "):
+        record.proxy("http://localhost:1", tmp_path, port=port)
 
 
 def test_a_home_that_takes_nothing_is_known_before_anything_passes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loopkit.request
-from loopkit.errors import BaselineMismatch, SessionNotFound, TornLog
+from loopkit.errors import BaselineMismatch, InvalidConfig, SessionNotFound, TornLog
 from loopkit.ids import SessionId
 from loopkit.messages import ChatMessage, encode_message
 from loopkit.session.session import Session
@@ -36,6 +36,12 @@ def test_a_home_a_session_a_directory_and_a_list(tmp_path: Path) -> None:
             assert (result.sessions, result.requests, result.records) == (sessions, requests, records)
     with pytest.raises(SessionNotFound):
         verify(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("what", [5, None, b"runs", [None], object()])
+def test_what_is_no_path_is_named(what: Any) -> None:
+    with pytest.raises(InvalidConfig, match=r"what: .* is no path"):
+        verify(what)
 
 
 def test_one_changed_character_names_file_and_line(tmp_path: Path) -> None:
