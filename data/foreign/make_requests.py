@@ -123,6 +123,54 @@ def traces() -> None:
     path.unlink()
 
 
+def litellm() -> None:
+    """Write the rows of gateways."""
+
+    def text(value: Any) -> str:
+        return encode(value).decode()
+
+    def counts(prompt: int, cached: int, written: int, completion: int) -> dict[str, Any]:
+        details = {"cached_tokens": cached, "cache_creation_tokens": written}
+        return {"prompt_tokens": prompt, "completion_tokens": completion, "prompt_tokens_details": details}
+
+    # LiteLLM: counts in the answer, in metadata that is a string, or in the row; its own cache; rows without a body; a failure
+    claude = {"call_type": "acompletion", "custom_llm_provider": "anthropic", "model": "claude-opus-4-8", "session_id": "s"}
+    gpt = {"call_type": "acompletion", "custom_llm_provider": "azure", "model": "gpt-5.2", "session_id": "s"}
+    a = [say("user", "One.")]
+    answered = {"id": "msg_1", "choices": [{"finish_reason": "stop"}], "usage": counts(5010, 0, 5000, 20)}
+    times = {"startTime": START + 0.5, "endTime": START + 3.25}
+    lines: Lines = [{"id": "r1", **claude, **times, "messages": list(a), "response": answered, "metadata": {}}]
+    a += [say("assistant", "Well."), say("user", "Two.")]
+    metadata = text({"usage_object": counts(5312, 5000, 300, 20)})
+    times = {"startTime": time(60), "endTime": time(63)}
+    second = {"id": "r2", **claude, **times, "messages": text(a), "response": "{}", "metadata": metadata, "prompt_tokens": 5312}
+    lines.append(second)
+    lines.append({**second, "id": "r3", "cache_hit": "True"})
+    lines.append({"id": "r4", **gpt, "messages": {}, "response": {}, "prompt_tokens": 3000, "completion_tokens": 9})
+    details = {"prompt_tokens_details": {"cached_tokens": 1024}}
+    lines.append(
+        {"id": "r5", **gpt, "messages": None, "prompt_tokens": 3300, **details, "completion_tokens": 9, "startTime": time(99)}
+    )
+    lines.append({"id": "r6", **gpt, "session_id": None, "prompt_tokens": 400, "completion_tokens": 5})
+    lines.append({"id": "r7", **gpt, "status": "failure", "prompt_tokens": 0, "completion_tokens": 0})
+    write("litellm/spend.jsonl", lines)
+
+    # Helicone and Langfuse, in an array over several lines
+    b = [say("user", "One.")]
+    rows = []
+    for number, (prompt, cached) in enumerate([(1500, 0), (1700, 1408)], 1):
+        when = {"request_created_at": time(60 * number), "response_created_at": time(60 * number + 2)}
+        body, said = text({"model": "gpt-5.2", "messages": b}), text(answer(f"c{number}", (prompt, cached, 20)))
+        rows.append({"request_id": f"h{number}", "request_body": body, "response_body": said, "provider": "OPENAI", **when})
+        b += [say("assistant", "Well."), say("user", "Two.")]
+    usage = {"input": 800, "cache_read_input_tokens": 200, "output": 30, "total": 1030}
+    row = {"id": "l1", "sessionId": "z", "input": [say("user", "Hi.")], "output": say("assistant", "Ho."), "usageDetails": usage}
+    rows.append({**row, "model": "gpt-5.2", "startTime": time(300), "endTime": time(301)})
+    path = HERE / "litellm" / "gateways.json"
+    path.write_bytes(b"[\n" + b",\n".join(map(encode, rows)) + b"\n]\n")
+
+
 if __name__ == "__main__":
+    litellm()
     openai()
     traces()

@@ -82,7 +82,7 @@ def told(source: Source, exchanges: Iterable[Exchange], *, texts: bool, one_serv
         before: str | None
         if one.body is None:
             placed, session = Placed(0, None, []), f"{group}.0"
-            before = last.get(session) if one.session is not None else f"what came before {number}"
+            before = last.get(session) if one.session is not None else None
             since = 0
         else:
             found = groups.setdefault(group, Conversations())

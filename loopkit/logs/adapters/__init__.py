@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loopkit.errors import LogError, SessionIOError, describe
-from loopkit.logs.adapters import claude_code, codex, llama_server, openai_log, pi, recorded, traces
+from loopkit.logs.adapters import claude_code, codex, litellm, llama_server, openai_log, pi, recorded, traces
 from loopkit.logs.columns import Part
 from loopkit.logs.foreign import Adapter, merged, parts_of
 from loopkit.logs.problems import Errors, Problem
@@ -20,7 +20,17 @@ from loopkit.provenance import Record
 
 __all__ = ["ADAPTERS", "Found", "read", "recognise", "records"]
 
-ADAPTERS: tuple[Adapter, ...] = (recorded, claude_code, pi, codex, llama_server, traces.MOONCAKE, traces.BAILIAN, openai_log)
+ADAPTERS: tuple[Adapter, ...] = (
+    recorded,
+    claude_code,
+    pi,
+    codex,
+    llama_server,
+    traces.MOONCAKE,
+    traces.BAILIAN,
+    litellm,
+    openai_log,
+)
 "In the order in which they are asked."
 
 HEAD = 1 << 16
