@@ -131,6 +131,13 @@ def run(
     TornLog, SessionIOError
         When its log is damaged, or cannot be written.
 
+    Notes
+    -----
+    Points that ask one server are not cold: what one left in a slot or in the host cache, the next may find, and in which order
+    depends on the executor. Where reuse is what is measured, give each point a server of its own inside the function, ``with
+    server.another() as fresh:`` of an embedded one, or `loopkit.replay.compare`, whose runs are cold. Points at a time are to be
+    no more than the server has slots (``serve`` has ``slots=``).
+
     Examples
     --------
     >>> import tempfile

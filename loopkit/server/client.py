@@ -34,6 +34,7 @@ from loopkit.server.wire import Wire
 if TYPE_CHECKING:
     from loopkit.server.doctor import Doctor
     from loopkit.server.embedded import Child
+    from loopkit.server.handout import Handout
 
 __all__ = ["Server", "connect", "serve"]
 
@@ -69,7 +70,7 @@ class Server:
         self.embedded = child is not None
         self.host_cache_mib: int | None = None
         self.unified: bool | None = False if child is not None else None
-        self._free = list(range(found.slot_count or 0)) if child is not None else []  # the least recently used first
+        self._handout: Handout | None = None
         self._lock, self._prompt_tokens, self._cached_tokens = threading.Lock(), 0, 0
         self._tags: Tags | None = None
         self.another: Callable[[], Server] | None = None
@@ -186,7 +187,8 @@ class Server:
     def take_slot(self, slot: int | None = None) -> int | None:
         """Take the least recently used slot that no open session holds, or a given one; None where there is none.
 
-        Only the embedded server gives slots out: with llama-server's defaults pinning costs the whole cache at every turn.
+        Only the embedded server gives slots out, to this process and to those forked from it: with llama-server's defaults
+        pinning costs the whole cache at every turn.
 
         Examples
         --------
@@ -194,18 +196,12 @@ class Server:
         ...     [server.take_slot(), server.take_slot(), server.take_slot()]
         [0, 1, None]
         """
-        with self._lock:
-            if not self._free or (slot is not None and slot not in self._free):
-                return None
-            taken = self._free[0] if slot is None else slot
-            self._free.remove(taken)
-            return taken
+        return None if self._handout is None else self._handout.take(slot)
 
     def release_slot(self, slot: int | None) -> None:
-        """Give a slot back; None, and one that is free, do nothing."""
-        with self._lock:
-            if self.embedded and slot is not None and slot not in self._free and 0 <= slot < (self.slot_count or 0):
-                self._free.append(slot)
+        """Give a slot back; None, and one that this process does not hold, do nothing."""
+        if self._handout is not None:
+            self._handout.release(slot)
 
     def tags(self) -> Tags:
         """The control tags to neutralise for this server, asked once; the default ones where it does not answer.
@@ -380,6 +376,7 @@ def serve(
     Server tiny (embedded): llama.cpp ..., context 2 slots × 4,096 tokens
     """
     from loopkit.server.embedded import start_child
+    from loopkit.server.handout import Handout
     from loopkit.server.models import resolve
 
     file = resolve(model)
@@ -395,5 +392,7 @@ def serve(
     server.host_cache_mib = cache_ram_mib
     server.another = lambda: serve(model, **parameters)
     if parameters.get("kv_unified"):  # idle slots are cleared then: a pinned session would lose its cache at every turn
-        server.unified, server._free = True, []
+        server.unified = True
+    else:
+        server._handout = Handout(slots)
     return server

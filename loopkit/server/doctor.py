@@ -94,7 +94,7 @@ def examine(server: Server) -> Doctor:
     >>> from loopkit.server.client import serve
     >>> with serve("tiny") as server:
     ...     [row.check for row in examine(server).rows if row.state == "ok"]
-    ['cached counts', 'tool arguments', 'slots', 'memory kind', 'context per slot']
+    ['cached counts', 'tool arguments', 'slots', 'host cache', 'memory kind', 'context per slot']
     """
     found = ask(server)
     return Doctor(
@@ -103,7 +103,7 @@ def examine(server: Server) -> Doctor:
             _reasoning(found.rounds, found.turns),
             _arguments(found.rounds),
             _slots(found, unified=server.unified),
-            _host_cache(found, embedded=server.embedded),
+            _host_cache(found, server.host_cache_mib),
             _memory(found.counts, server.engine),
             _context(found, server.context_size),
         )
@@ -192,11 +192,16 @@ def _slots(found: Findings, *, unified: bool | None) -> Check:
     return Check(name, "unknown", seen, "Do not pin (id_slot), unless it was started with -np")
 
 
-def _host_cache(found: Findings, *, embedded: bool) -> Check:
+def _host_cache(found: Findings, known: int | None) -> Check:
+    name = "host cache"
+    if known == 0:
+        return Check(name, "missing", "0 MiB: who loses the slot loses the cache", "serve(cache_ram_mib=…) sets it")
+    if known is not None:
+        size = "unlimited" if known < 0 else f"{known:,} MiB"
+        return Check(name, "ok", f"{size}, for conversations that have lost their slot")
     if found.cleared:
-        return Check("host cache", "ok", "a slot's tokens go there when another is used")
-    then = "serve(cache_ram_mib=…) sets it" if embedded else "On a llama-server --cache-ram sets it (8192 MiB by default)"
-    return Check("host cache", "unknown", "the server does not say", then)
+        return Check(name, "ok", "a slot's tokens go there when another is used")
+    return Check(name, "unknown", "the server does not say", "On a llama-server --cache-ram sets it (8192 MiB by default)")
 
 
 def _memory(counts: Counts | Silent, engine: str | None) -> Check:

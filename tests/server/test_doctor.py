@@ -75,8 +75,9 @@ def slots(*held: int | None) -> list[dict[str, Any]]:
 
 @pytest.mark.server
 def test_the_embedded_server_is_well(tiny: Server) -> None:
-    assert states(tiny) == ["ok", "missing", "ok", "ok", "unknown", "ok", "ok"]
+    assert states(tiny) == ["ok", "missing", "ok", "ok", "ok", "ok", "ok"]
     rows = table(tiny)
+    assert rows["host cache"].seen.startswith("256 MiB, for")
     assert rows["cached counts"].seen.endswith(", then 57 of 58 tokens cached")
     assert rows["slots"].seen == "2, each with a KV buffer of its own"
     assert rows["memory kind"].seen.startswith("dense")
@@ -107,6 +108,8 @@ def test_it_takes_no_slot_of_an_open_session(tiny: Server) -> None:
     ("model", "parameters", "check", "state", "seen"),
     [
         ("tiny", {"template": tiny_template(reserialise=True)}, "tool arguments", "harmful", '{"zqb":"one","zqa":2}'),
+        ("tiny", {"cache_ram_mib": 0}, "host cache", "missing", "0 MiB"),
+        ("tiny", {"cache_ram_mib": -1}, "host cache", "ok", "unlimited"),
         ("tiny-swa", {}, "memory kind", "harmful", "sliding window: of 58"),
         ("tiny-swa", {"swa_full": True}, "memory kind", "ok", "dense, or a window kept whole"),
         ("tiny-hybrid", {}, "memory kind", "ok", "hybrid or recurrent: of 58"),
