@@ -6,6 +6,7 @@ read back ever after. Knows where the memory block lies, not how it is made; not
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, assert_never
@@ -23,7 +24,7 @@ from loopkit.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionSt
 if TYPE_CHECKING:
     from loopkit.config import Config
 
-__all__ = ["Baseline", "CoreSchemas", "messages"]
+__all__ = ["Baseline", "CoreSchemas", "memory_block", "messages"]
 
 
 class CoreSchemas(Protocol):
@@ -91,8 +92,7 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if config.system_file is not None:
             system = _read_text(config.system_file, "system prompt")
         if memory is None:
-            core = config.home / "memory" / "core.md"
-            memory = _read_text(core, "memory block") if core.is_file() else ""
+            memory = memory_block(config.home)
         parts = [system.rstrip(), neutralise(memory.strip(), tags or Tags.default())]
         baseline = cls("\n\n".join(part for part in parts if part), tuple(registry.core_schemas()) if registry else ())
         baseline.to_json()
@@ -158,6 +158,21 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         except OSError as error:
             raise BaselineError(str(path), f"cannot be read: {describe(error)}") from error
         return cls.from_json(data, str(path))
+
+
+def memory_block(home: Path) -> str:
+    """What stands in ``<home>/memory/core.md``; empty where there is no such file.
+
+    Raises
+    ------
+    BaselineError
+        When it cannot be read.
+    """
+    path = home / "memory" / "core.md"
+    with contextlib.suppress(PermissionError):  # which reading it then tells
+        if not path.is_file():
+            return ""
+    return _read_text(path, "memory block")
 
 
 def _read_text(path: Path, what: str) -> str:

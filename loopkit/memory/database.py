@@ -155,7 +155,7 @@ def record_keys(project: str, record: Record) -> list[bytes]:
 
 
 def apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
-    """Take a line into the tables.
+    """Take a line into the tables. Of two that name the same thing the first stands: a damaged database may have hidden it.
 
     Parameters
     ----------
@@ -182,9 +182,11 @@ def _apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
         case SourceLine():
             db.execute("INSERT OR REPLACE INTO source VALUES (?, ?)", (line.source, line.path))
         case QueryLine():
-            db.execute("INSERT INTO query VALUES (?, ?, ?)", (line.query, line.project, line.text))
+            db.execute("INSERT INTO query VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (line.query, line.project, line.text))
         case RunLine():
-            db.execute("INSERT INTO run VALUES (?, ?, ?, ?)", (line.run, line.project, line.task, line.time))
+            db.execute(
+                "INSERT INTO run VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", (line.run, line.project, line.task, line.time)
+            )
         case NodeLine():
             _apply_node(db, line.node)
         case ChunkLine():
@@ -194,15 +196,17 @@ def _apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
             first = chunk.records[0].provenance
             row = (chunk.sha256, line.project, line.run, chunk.t, chunk.tokens, len(chunk.records), line.node)
             db.execute(
-                "INSERT INTO chunk VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, first.source, first.offset, offset)
+                "INSERT INTO chunk VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (*row, first.source, first.offset, offset),
             )
             keys = ((key,) for record in chunk.records for key in record_keys(line.project, record))
             db.executemany("INSERT OR IGNORE INTO record VALUES (?)", keys)
         case StepLine():
             step = (line.query, line.previous, line.chunk, line.result)
-            db.execute("INSERT INTO step VALUES (NULL, ?, ?, ?, ?)", step)
+            made = db.execute("INSERT INTO step VALUES (NULL, ?, ?, ?, ?) ON CONFLICT DO NOTHING", step)
             latest = "INSERT OR REPLACE INTO latest SELECT project, ifnull(query_id, ''), sha256 FROM node WHERE sha256 = ?"
-            db.execute(latest, (line.result,))
+            if made.rowcount:
+                db.execute(latest, (line.result,))
         case _:
             assert_never(line)
 

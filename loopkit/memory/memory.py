@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopkit.baseline import memory_block
 from loopkit.card import Card
 from loopkit.errors import InvalidConfig, SessionIOError, describe
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
@@ -220,8 +221,7 @@ class Memory:
 
     def block(self) -> str:
         """What stands in ``core.md``; empty where there is none."""
-        path = self.dir / "core.md"
-        return path.read_text("utf-8") if path.is_file() else ""
+        return memory_block(self.dir.parent)
 
     def recall(self, query: str, k: int = 5) -> tuple[Recalled, ...]:
         """Search the texts of the nodes, the best first: all evidence, and every memory and synthesis as it is now.

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from loopkit.errors import InvalidConfig, LogError
+from loopkit.errors import LogError
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
 from loopkit.memory.store import Store
 from loopkit.memory.types import Level, MemoryNode
@@ -89,7 +89,7 @@ def read_node(db: sqlite3.Connection, sha256: str) -> MemoryNode:
             Sha256Hash(sha256),
             tuple(Sha256Hash(parent) for (parent,) in parents),
         )
-    except InvalidConfig as error:
+    except ValueError as error:
         raise LogError("memory.db", str(error), "loopkit memory rebuild makes it anew from nodes.jsonl") from error
 
 

@@ -15,12 +15,12 @@ from itertools import count, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from loopkit.errors import InvalidConfig, LogError, SessionIOError, TornLog, describe
+from loopkit.errors import InvalidConfig, InvalidId, LogError, SessionIOError, TornLog, describe
 from loopkit.memory.database import VERSION, apply, connect, create, dump_lines
 from loopkit.memory.lines import ChunkLine, Line, decode_line, encode_line
 from loopkit.memory.types import Chunk
-from loopkit.session.disk import AppendFile, DirectoryLock, create_file, need_writing, sync_directory
-from loopkit.session.journal import Fault, Place, body_of, checked_blocks, close_line, torn
+from loopkit.session.disk import AppendFile, DirectoryLock, create_file, need_writing, remove_file, sync_directory
+from loopkit.session.journal import Fault, Place, body_of, checked_blocks, close_line, open_regular, torn
 
 __all__ = ["Store", "Verification", "Writing"]
 
@@ -90,10 +90,10 @@ class Store:
         LogError
             When the database cannot be read, or was made from lines that are gone.
         """
-        if not self.lines.exists() and not self.database.exists():
-            with contextlib.closing(connect("")) as empty:
-                create(empty)
-                yield empty
+        if (not (size := self._size()) and not self.database.exists()) or (size and not os.access(self.dir, os.W_OK)):
+            with self._fresh() as fresh:  # SQLite cannot read without writing beside the file
+                self._catch_up(fresh)
+                yield fresh
             return
         if self.database.exists() and self.database.stat().st_size:  # else one made just now may have no journal chosen yet
             with self._connected() as db:
@@ -148,25 +148,25 @@ class Store:
             if salvage:
                 self._salvage()
             try:
-                self._remade()
+                self._remake()
             except LogError:  # what stands there is no database, or a broken one
                 for suffix in ("", "-wal", "-shm", "-journal"):
-                    Path(f"{self.database}{suffix}").unlink(missing_ok=True)
-                self._remade()
+                    remove_file(Path(f"{self.database}{suffix}"))
+                self._remake()
 
-    def _remade(self) -> None:
+    def _remake(self) -> None:
         with self._connected(to_write=True) as db, _transaction(db):
+            if _has_tables(db) and db.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
+                raise LogError(str(self.database), "it is damaged", REBUILD)
             create(db)
             self._catch_up(db)
 
     def verify(self) -> Verification:
         """Derive every hash and every edge again, and hold the database against what the lines give."""
         faults: list[str] = []
-        with contextlib.closing(connect("")) as fresh:
-            create(fresh)
+        with self._fresh() as fresh:
             try:
-                place = self._taken(fresh, Place())
-                _set_place(fresh, place)
+                self._catch_up(fresh)
             except (TornLog, SessionIOError) as error:
                 faults.append(str(error))
             faults += [f"{self.lines}: {name} lacks its edge to {parent}" for name, parent in fresh.execute(_MISSING_EDGES)]
@@ -191,13 +191,16 @@ class Store:
 
     def chunk(self, offset: int) -> Chunk:
         """The chunk of the line that begins at a byte; its hash is derived again."""
-        with open(self.lines, "rb") as file:
-            file.seek(offset)
-            try:
+        try:
+            with open_regular(self.lines) as file:
+                file.seek(offset)
                 line = decode_line(body_of(file.readline()) + b"}")
-            except ValueError as error:
-                raise LogError(str(self.lines), f"the chunk at byte {offset}: {error}", SALVAGE) from error
-        assert isinstance(line, ChunkLine)
+        except OSError as error:
+            raise SessionIOError(str(self.lines), "read", describe(error)) from error
+        except ValueError as error:
+            raise LogError(str(self.lines), f"the chunk at byte {offset}: {error}", SALVAGE) from error
+        if not isinstance(line, ChunkLine):
+            raise LogError(str(self.database), f"there is no chunk at byte {offset} of nodes.jsonl", REBUILD)
         return line.chunk
 
     def _make_directory(self) -> None:
@@ -214,12 +217,27 @@ class Store:
             with contextlib.closing(connect(self.database, to_write=to_write)) as db:
                 yield db
         except sqlite3.OperationalError as error:
+            # the statements are right: what is found wrong with one, or with the text that it gives, is the tables' fault
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) == sqlite3.SQLITE_ERROR:
+                raise LogError(str(self.database), describe(error), REBUILD) from error
             raise SessionIOError(str(self.database), "use it", describe(error)) from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError, InvalidId) as error:
             raise LogError(str(self.database), describe(error), REBUILD) from error
 
+    @contextlib.contextmanager
+    def _fresh(self) -> Iterator[sqlite3.Connection]:
+        """A database that is gone when it is closed, without anything in it."""
+        with contextlib.closing(connect("")) as db:
+            create(db)
+            yield db
+
     def _size(self) -> int:
-        return self.lines.stat().st_size if self.lines.exists() else 0
+        try:
+            return self.lines.stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+        except OSError as error:
+            raise SessionIOError(str(self.lines), "read", describe(error)) from error
 
     def _catch_up(self, db: sqlite3.Connection) -> Place:
         """Take in the lines that the database does not have yet."""
@@ -237,8 +255,6 @@ class Store:
 
     def _taken(self, db: sqlite3.Connection, place: Place) -> Place:
         """Check the lines from a place on and take them in; gives where they end."""
-        if not self.lines.exists():
-            return place
         try:
             for block in checked_blocks(self.lines, start=place):
                 offset = block.offset
@@ -256,18 +272,20 @@ class Store:
     def _salvage(self) -> None:
         """Keep a torn file under another name, and the lines before its fault under the old one."""
         try:
-            with contextlib.closing(connect("")) as fresh:
-                create(fresh)
-                self._taken(fresh, Place())
+            with self._fresh() as fresh:
+                self._catch_up(fresh)
         except TornLog as error:
-            with open(self.lines, "rb") as file:
-                before = file.read(error.offset)
-            number = next(number for number in count(1) if not self._torn(number).exists())
-            os.link(self.lines, self._torn(number))
             new = self.dir / "nodes.jsonl.new"
-            new.unlink(missing_ok=True)
-            create_file(new, before[: before.rfind(b"\n") + 1])
-            os.replace(new, self.lines)
+            remove_file(new)
+            try:
+                with open(self.lines, "rb") as file:
+                    before = file.read(error.offset)
+                create_file(new, before[: before.rfind(b"\n") + 1])
+                number = next(number for number in count(1) if not self._torn(number).exists())
+                os.link(self.lines, self._torn(number))
+                os.replace(new, self.lines)
+            except OSError as refused:
+                raise SessionIOError(str(self.lines), "salvage", describe(refused)) from refused
             sync_directory(self.dir)
 
     def _torn(self, number: int) -> Path:
@@ -312,7 +330,10 @@ def _has_tables(db: sqlite3.Connection) -> bool:
 
 
 def _place(db: sqlite3.Connection) -> Place:
-    return Place(*db.execute("SELECT line, offset, crc FROM place").fetchone())
+    row = db.execute("SELECT line, offset, crc FROM place").fetchone()
+    if row is None:
+        raise sqlite3.DatabaseError("it does not say where its lines end")
+    return Place(*row)
 
 
 def _set_place(db: sqlite3.Connection, place: Place) -> None:

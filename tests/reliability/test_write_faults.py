@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,13 @@ WATCHED = ("open", "mkdir", "chmod", "fchmod", "write", "fsync", "fdatasync", "f
 class Faulty:
     """The ``os`` module, failing at the calls that ``fails`` says: by name and count."""
 
-    def __init__(self, fails: Callable[[str, int], str | None]) -> None:
-        self.fails = fails
+    def __init__(self, fails: Callable[[str, int], str | None], watched: Sequence[str] = WATCHED) -> None:
+        self.fails, self.watched = fails, watched
         self.calls: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
-        if name not in WATCHED:
+        if name not in self.watched:
             return real
 
         def call(*args: Any, **options: Any) -> Any:
