@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-from loopkit.errors import InvalidConfig
+from loopkit.errors import InvalidConfig, LogError
 from loopkit.ids import ProjectId, QueryId
 from loopkit.memory.ingest import Ingested
 from loopkit.memory.memory import Memory, open
+from loopkit.memory.recall import need_project
 from loopkit.memory.sources import Refused, listen, read_lines
+from loopkit.memory.store import Store
 from loopkit.server.client import connect, serve
 
 __all__ = ["Said", "run"]
@@ -35,11 +37,16 @@ def run(asked: argparse.Namespace, api_key: str | None) -> Iterator[Said]:
             yield from _build(asked, api_key)
         case "rebuild":
             memory.rebuild(salvage=asked.salvage)
-            found = memory.verify()
-            yield from (Said(fault, wrong=True) for fault in found.faults)
-            yield Said(f"{found.nodes:,} nodes, {found.edges:,} edges, {found.chunks:,} chunks")
+            seen = memory.verify()
+            yield from (Said(fault, wrong=True) for fault in seen.faults)
+            yield Said(f"{seen.nodes:,} nodes, {seen.edges:,} edges, {seen.chunks:,} chunks")
         case "recall":
-            for each in memory.recall(" ".join(asked.words), asked.k):
+            if not memory.dir.is_dir():
+                raise LogError(str(memory.dir), "there is no memory here", "Give --home DIR, the directory that holds memory/")
+            found = memory.recall(" ".join(asked.words), asked.k)
+            if not found:
+                yield Said("nothing holds these words")
+            for each in found:
                 places = ", ".join(f"{place.source}@{place.offset}" for place in each.provenance[:3])
                 more = f" and {len(each.provenance) - 3} more" if len(each.provenance) > 3 else ""
                 yield Said(f"{each.node.sha256} {each.node.level} from {places}{more}\n{each.node.text}\n")
@@ -78,6 +85,7 @@ def _told(found: Ingested) -> str:
 
 def _build(asked: argparse.Namespace, api_key: str | None) -> Iterator[Said]:
     project = ProjectId(asked.project)
+    need_project(Store(asked.home), project)  # before a server is started for it
     with connect(asked.url, api_key=api_key) if asked.url else serve(asked.model) as server:
         memory = open(asked.home, server=server)
         built = memory.build(project, QueryId(asked.query), asked.question)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from loopkit.baseline import memory_block
 from loopkit.card import Card
-from loopkit.errors import InvalidConfig, SessionIOError, describe
+from loopkit.errors import InvalidConfig, LogError, SessionIOError, describe
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
 from loopkit.memory import recall as reading
 from loopkit.memory.build import Built, Summarise, fold_project, fold_query, latest_of_queries, synthesis
 from loopkit.memory.ingest import Ingested, ingest, new_run
 from loopkit.memory.model import ServerModel, counter
-from loopkit.memory.recall import Evidence, Recalled
+from loopkit.memory.recall import Evidence, Recalled, need_project
 from loopkit.memory.sources import Sources, transcripts
 from loopkit.memory.store import Store, Verification
 from loopkit.memory.types import MemoryNode, need, need_count
@@ -73,7 +73,11 @@ class Memory:
     >>> memory.trace("0" * 64)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    loopkit.errors.LogError: memory: there is no node 000... memory.nodes() lists them
+    loopkit.errors.LogError: memory: there is no node 000...
+    >>> memory.write(ProjectId("prue"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.LogError: ...memory: there is no project prue. Known here: peru
     """
 
     def __init__(self, home: Path | str, server: Server | None = None) -> None:
@@ -154,8 +158,10 @@ class Memory:
             When there is no model, it gives no text, or the query's name asks something else.
         ServerError
             When the server fails; the steps before are kept, and the next build goes on behind them.
+        LogError
+            When nothing was taken in for the project.
         """
-        need(ProjectId, project)
+        need_project(self._store, project)
         need(QueryId, query)
         _need_text("question", question)
         with self._model(model) as ready:
@@ -163,7 +169,7 @@ class Memory:
 
     def synthesise(self, project: ProjectId, *, model: Summarise | None = None, run: RunId | None = None) -> Built:
         """Fold the memories of the project's queries into its synthesis, level L2; see :meth:`build`."""
-        need(ProjectId, project)
+        need_project(self._store, project)
         with self._model(model) as ready:
             return fold_project(self._store, project, ready, _run(run))
 
@@ -183,13 +189,15 @@ class Memory:
         ------
         InvalidConfig
             When nothing fits the budget.
+        LogError
+            When nothing was taken in for the project; the message names those that are known.
 
         Warns
         -----
         UserWarning
             When some of it does not fit.
         """
-        need(ProjectId, project)
+        need_project(self._store, project)
         need_count("budget", budget)
         count = counter(self._server)
         whole = synthesis(self._store, project)
@@ -207,8 +215,13 @@ class Memory:
         return "\n\n".join(kept)
 
     def write(self, project: ProjectId, budget: int = BUDGET) -> Path:
-        """Render the block into ``<home>/memory/core.md``, where the next baseline finds it; see :meth:`render`."""
+        """Render the block into ``<home>/memory/core.md``, where the next baseline finds it; see :meth:`render`.
+
+        A home's core.md holds one project: what was written last. Nothing is written where nothing was built for the project.
+        """
         block, path = self.render(project, budget), self.dir / "core.md"
+        if not block:
+            raise LogError(str(self.dir), f"no memory was built for {project}; nothing was written", "Build it first")
         new = path.with_suffix(f".{os.getpid()}")
         try:
             self.dir.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from loopkit.errors import LogError
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
 from loopkit.memory.store import Store
-from loopkit.memory.types import Level, MemoryNode
+from loopkit.memory.types import Level, MemoryNode, need
 from loopkit.provenance import Provenance, Role
 
-__all__ = ["Evidence", "Recalled", "ancestors", "read_node", "recall", "text_of", "trace"]
+__all__ = ["Evidence", "Recalled", "ancestors", "need_project", "read_node", "recall", "text_of", "trace"]
 
 COMMON = 1_000
 "A word that more nodes hold does not widen a search: it says little, and costs time."
@@ -75,7 +75,8 @@ def read_node(db: sqlite3.Connection, sha256: str) -> MemoryNode:
     sql = "SELECT level, project, query_id, run_id, t, text FROM node WHERE sha256 = ?"
     row = db.execute(sql, (sha256,)).fetchone()
     if row is None:
-        raise LogError("memory", f"there is no node {sha256}", "memory.nodes() lists them")
+        then = "memory.nodes() lists them, and loopkit memory recall WORDS those that hold the words"
+        raise LogError("memory", f"there is no node {sha256}", then)
     level, project, query, run, t, text = row
     parents = db.execute("SELECT parent FROM edge JOIN node ON sha256 = parent WHERE child = ? ORDER BY seq", (sha256,))
     try:
@@ -91,6 +92,16 @@ def read_node(db: sqlite3.Connection, sha256: str) -> MemoryNode:
         )
     except ValueError as error:
         raise LogError("memory.db", str(error), "loopkit memory rebuild makes it anew from nodes.jsonl") from error
+
+
+def need_project(store: Store, project: ProjectId) -> None:
+    """Raise a `LogError` that names the known projects where nothing was taken in for this one."""
+    need(ProjectId, project)
+    with store.reading() as db:
+        known = [name for (name,) in db.execute("SELECT DISTINCT project FROM chunk ORDER BY project")]
+    if project not in known:
+        then = f"Known here: {', '.join(known)}" if known else "Nothing was taken in here yet"
+        raise LogError(str(store.dir), f"there is no project {project}", then)
 
 
 def text_of(db: sqlite3.Connection, sha256: str) -> str:

@@ -99,7 +99,10 @@ def test_what_is_wrong_is_one_line_and_status_1(tmp_path: Path) -> None:
         (("ingest", "--project", "peru"), "nothing to take in"),
         (("ingest", "nowhere", "--project", "peru"), "nothing is there"),
         (("ingest", "-", "--project", "../x"), "is not a ProjectId"),
-        (("trace", "0" * 64), "there is no node"),
+        (("trace", "0" * 64), "loopkit memory recall WORDS"),
+        (("recall", "light"), "there is no memory here"),
+        (("render", "--project", "peru"), "there is no project peru"),
+        (("build", "--project", "peru", "--query", "q", "--question", "Why?"), "there is no project peru"),
     ):
         status, out, err = memory(tmp_path, *arguments)
         assert (status, out, err.count("\n")) == (1, "", 1)

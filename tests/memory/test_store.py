@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from loopkit.errors import InvalidConfig, LogError, SessionIOError, TornLog
-from loopkit.ids import RunId
+from loopkit.ids import ProjectId, RunId
 from loopkit.memory.database import connect, is_local
 from loopkit.memory.memory import Memory
 from loopkit.session.disk import AppendFile
 from loopkit.session.journal import close_line
-from tests.memory.make import PERU, Model, build, filled, no_orphans, records, rows
+from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled, no_orphans, records, rows
 
 KILLS = int(os.environ.get("LOOPKIT_MEMORY_KILLS", "50"))
 
@@ -109,10 +109,24 @@ def test_a_home_without_a_memory_is_not_touched_by_reading(tmp_path: Path) -> No
     assert memory.recall("Lima") == ()
     assert len(memory.nodes()) == len(memory.edges()) == 0
     assert memory.verify().ok
-    assert memory.render(PERU) == memory.block() == ""
+    assert memory.block() == ""
+    for refused in (memory.render, memory.write, memory.synthesise, lambda project: memory.build(project, LIGHT, QUESTION)):
+        with pytest.raises(LogError, match="there is no project peru"):
+            refused(PERU)
     with pytest.raises(LogError, match="no memory here"):
         memory.rebuild()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_project_that_is_not_known_or_not_built_writes_nothing(tmp_path: Path) -> None:
+    memory = built(tmp_path)
+    before = memory.write(PERU).read_bytes()
+    memory.ingest(records(["A port."]), project=ProjectId("chile"))
+    for project, why in (("prue", "no project prue. Known here: chile, peru"), ("chile", "no memory was built for chile")):
+        with pytest.raises(LogError, match=why):
+            memory.write(ProjectId(project))
+    assert memory.dir.joinpath("core.md").read_bytes() == before != b""
+    assert list(memory.nodes()["project"].unique()) == ["peru", "chile"]
 
 
 def test_files_are_the_owners_alone(tmp_path: Path) -> None:
