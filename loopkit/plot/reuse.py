@@ -206,7 +206,9 @@ def _draw_legend(ax: Axes) -> int:
     if not handles:
         return 0
     rows = _legend_rows(ax, texts)
-    ax.legend(handles, texts, loc="upper left", ncols=-(-len(texts) // rows), frameon=False, fontsize="small", borderaxespad=0.2)
+    look: dict[str, Any] = {"frameon": False, "fontsize": "small", "borderaxespad": 0.2}
+    for each in ax.legend(handles, texts, loc="upper left", ncols=-(-len(texts) // rows), **look).get_texts():
+        each.set(**PLAIN)  # causes are among them
     return rows
 
 

@@ -252,6 +252,15 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     assert drawn(ax)
 
 
+@pytest.mark.parametrize("requests", [3, 300])
+def test_causes_are_shown_as_they_are(tmp_path: Path, requests: int) -> None:
+    """Over the bars, and of many losses in the legend."""
+    logs = one(tmp_path, requests, loses=frozenset(range(2, requests, 2)))
+    ax = prefix_reuse(logs.usage, cache_loss=logs.cache_loss.assign(cause=HOSTILE))
+    assert any("$\\frac{$ <b>··x" in text for text in (*texts(ax), *legend(ax)))
+    assert drawn(ax)
+
+
 def test_a_frame_without_its_columns_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="no column session, epoch"):
         prefix_reuse(pd.DataFrame({"prompt_tokens": [1]}))
