@@ -123,12 +123,12 @@ class ChatPanel(Panel):
             self._transcript.asked(text)
 
         def work() -> None:
-            self.turn = None
+            self.turn, self._length = None, -1  # of a turn that fails nothing is logged: the next one reads the log again
             try:
                 self.turn = ask()
+                self._length = self._records()
             finally:
                 self._transcript.ended()
-                self._length = self._records()
 
         self._begin(work, "turn")
 

@@ -166,6 +166,31 @@ def test_an_error_of_the_turn_is_shown_and_raised_where_it_is_waited_for(tmp_pat
             assert "error" not in str(panel)
 
 
+def test_what_was_refused_or_not_answered_is_gone_with_the_next_turn(tmp_path: Path) -> None:
+    """It is not in the log: the model never saw it, and never said the half that came."""
+    reached = threading.Event()
+    answers = [[*sse(text("Do")), reached.set, HANG], sse(text("Half")), done(30, 0, 6)]
+    with scripted(*answers) as (server, _), begin(server, tmp_path) as loop:
+        first, second = ChatPanel(loop), ChatPanel(loop)
+        first.ask("One.")
+        assert reached.wait(5)
+        second.ask("Refused.")
+        with pytest.raises(LoopBusy):
+            second.wait()
+        assert "you: Refused." in str(second)
+        first.stop()
+        second.ask("Cut.")
+        with pytest.raises(StreamCut):
+            second.wait()
+        assert "model: Half" in str(second)
+        second.ask("Answered.")
+        second.wait()
+        assert [line for line in str(second).splitlines() if line.startswith(("you", "model"))] == [
+            "you: Answered.",
+            "model: Done.",
+        ]
+
+
 def test_a_wrong_button_shows_why_and_a_wrong_call_raises(tmp_path: Path) -> None:
     reached = threading.Event()
     with scripted([reached.set, HANG]) as (server, _), begin(server, tmp_path) as loop, displayed(ChatPanel(loop)) as panel:
