@@ -8,6 +8,8 @@ from __future__ import annotations
 import gzip
 from typing import Any
 
+import msgspec
+
 from data.foreign.make_agents import HERE, Lines, time, write
 from loopkit.encoding import encode
 
@@ -92,6 +94,64 @@ def openai() -> None:
     write("openai/uncached.jsonl", lines)
 
 
+def otel() -> None:
+    """Write the spans."""
+
+    def value(one: Any) -> dict[str, Any]:
+        if isinstance(one, list):
+            return {"arrayValue": {"values": [value(each) for each in one]}}
+        return {"intValue": str(one)} if isinstance(one, int) else {"stringValue": one}
+
+    def span(id: str, parent: str | None, seconds: float, counts: tuple[int, ...] = (), **about: Any) -> dict[str, Any]:
+        names = ("input_tokens", "output_tokens", "cache_read.input_tokens", "cache_creation.input_tokens")
+        about = {"gen_ai." + name.replace("__", "."): each for name, each in about.items()}
+        about |= {f"gen_ai.usage.{name}": count for name, count in zip(names, counts, strict=False)}
+        attributes = [{"key": name, "value": value(each)} for name, each in about.items()]
+        times = {
+            "startTimeUnixNano": f"{round((START + seconds) * 1e9)}",
+            "endTimeUnixNano": f"{round((START + seconds + 2) * 1e9)}",
+        }
+        return {
+            "traceId": "7" * 32,
+            "spanId": id * 8,
+            "parentSpanId": (parent or "") * 8,
+            "name": id,
+            **times,
+            "attributes": attributes,
+        }
+
+    def export(*spans: dict[str, Any]) -> dict[str, Any]:
+        return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {"name": "x"}, "spans": list(spans)}]}]}
+
+    # two exports: an agent's span that adds up, spans in the order of their ends, a sub-agent, a tool, one told twice, an error
+    chat = {"operation__name": "chat", "provider__name": "openai", "conversation__id": "c", "agent__name": "helper"}
+    chat |= {"response__model": "gpt-5.2", "response__finish_reasons": ["stop"]}
+    first = span("11", "aa", 0, (2000, 50, 0), **chat)
+    second = span("22", "aa", 10, (2300, 50, 1920), **chat)
+    agent = span("aa", None, 0, (4300, 100, 1920), **{**chat, "operation__name": "invoke_agent"})
+    tool = span("ee", "aa", 5, operation__name="execute_tool", tool__name="search")
+    inner = span("33", "ee", 6, (1200, 20), **{**chat, "agent__name": "searcher"})
+    failed = {**span("99", "aa", 8, **chat), "status": {"code": 2, "message": "429"}}
+    third = span("44", "bb", 60, (2500, 50, 0), **{**chat, "response__model": "gpt-5.2-mini"})
+    write("otel/export.jsonl", [export(second, inner, tool, failed, first), export(agent, first, third)])
+
+    # flat, each over several lines: no name of the conversation; the last one leaves the cached tokens out, against the conventions
+    texts = []
+    for number, counts in enumerate([(5010, 20, 0, 5000), (5312, 20, 5000, 300), (12, 20, 5312, 0)], 1):
+        names = ("input_tokens", "output_tokens", "cache_read.input_tokens", "cache_creation.input_tokens")
+        about: dict[str, Any] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.system": "anthropic",
+            "gen_ai.request.model": "claude-opus-4-8",
+        }
+        about |= {f"gen_ai.usage.{name}": count for name, count in zip(names, counts, strict=True)}
+        context = {"trace_id": "0x" + "5" * 32, "span_id": f"0x{number:016x}", "trace_state": "[]"}
+        times = {"start_time": time(10 * number), "end_time": time(10 * number + 3)}
+        flat = {"name": "chat", "context": context, "kind": "SpanKind.CLIENT", "parent_id": "0x1234", **times}
+        texts.append(msgspec.json.format(encode({**flat, "status": {"status_code": "UNSET"}, "attributes": about}), indent=4))
+    (HERE / "otel" / "console.json").write_bytes(b"\n".join(texts) + b"\n")
+
+
 def traces() -> None:
     """Write the traces."""
     # times in milliseconds; two requests share two blocks; a null length, and a hash of more than 64 bits
@@ -173,4 +233,5 @@ def litellm() -> None:
 if __name__ == "__main__":
     litellm()
     openai()
+    otel()
     traces()
