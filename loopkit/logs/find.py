@@ -49,8 +49,8 @@ class File(NamedTuple):
     "Found in a directory of other tools' logs, where it may be no log at all, and not asked for by name or place."
 
 
-Found: TypeAlias = "File | Problem | LogError"
-"""A file; something left out; something that should be there and is not."""
+Found: TypeAlias = "File | Problem | LogError | SessionIOError"
+"""A file; something left out; something that should be there and is not; something that the system refuses."""
 
 
 def find(what: Loadable) -> list[Found]:
@@ -99,6 +99,8 @@ def _matched(path: str) -> list[Found]:
         return list(_files(path))
     except LogError as error:
         return [error]
+    except OSError as error:
+        return [_refused(error)]
 
 
 def _matching(pattern: str) -> list[str]:
@@ -127,29 +129,48 @@ def _in_directory(path: Path) -> Iterator[Found]:
 def _in_home(home: Path) -> Iterator[Found]:
     named, others = session_directories(home)
     for directory, is_named in sorted([*((each, True) for each in named), *((each, False) for each in others)]):
-        if is_named and log_numbers(directory):
-            yield from _in_session(directory)
-        elif found := list(_below(directory)):
-            yield from found
-        elif is_named and (appears(log_path(directory, 0)) or is_locked(directory)):
-            yield from _in_session(directory)
-        else:
-            why = "it has no 0.jsonl, so it is no session" if is_named else "not the name of a session"
-            yield Problem(str(directory), None, None, "left_out", f"{why}, and was left out")
+        try:
+            yield from _in_sessions(directory, is_named=is_named)
+        except OSError as error:  # of one that may not be looked into: the others may
+            yield _refused(error)
     for name in ("replays", "recordings"):
         if (home / name).is_dir():
             yield from (File(entry) for entry in sorted((home / name).iterdir()) if entry.suffix == ".jsonl")
+    for name in ("sessions", "replays", "recordings"):
+        if os.path.lexists(home / name) and not (home / name).is_dir():
+            yield LogError(
+                str(home / name), "it is no directory, or a link that leads to none", "Mount what it leads to, or remove it"
+            )
 
 
-def _below(directory: Path) -> Iterator[File]:
-    """Files in a directory of other tools' logs that may be logs."""
-    for place, directories, files in os.walk(directory):
+def _in_sessions(directory: Path, *, is_named: bool) -> Iterator[Found]:
+    """What a directory in a home's ``sessions`` is."""
+    if is_named and log_numbers(directory):
+        yield from _in_session(directory)
+    elif found := list(_below(directory)):
+        yield from found
+    elif is_named and (appears(log_path(directory, 0)) or is_locked(directory)):
+        yield from _in_session(directory)
+    else:
+        why = "it has no 0.jsonl, so it is no session" if is_named else "not the name of a session"
+        yield Problem(str(directory), None, None, "left_out", f"{why}, and was left out")
+
+
+def _below(directory: Path) -> Iterator[Found]:
+    """Files in a directory of other tools' logs that may be logs, and directories that cannot be looked into."""
+    refused: list[OSError] = []
+    for place, directories, files in os.walk(directory, onerror=refused.append):
         directories.sort()
         yield from (
             File(Path(place, name), scanned=True)
             for name in sorted(files)
             if name.endswith(LOGS) and not name.endswith((".baseline.json", ".meta.json"))  # of a sub-agent
         )
+    yield from map(_refused, refused)
+
+
+def _refused(error: OSError) -> SessionIOError:
+    return SessionIOError(str(error.filename), "read", describe(error))
 
 
 def _in_session(directory: Path) -> Iterator[Found]:

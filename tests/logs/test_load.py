@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -280,6 +283,47 @@ def test_what_a_pattern_matches_hides_no_other(home: Path) -> None:
     logs = load(f"{home}/sessions/*", errors="report")
     assert len(logs.sessions) == 1
     assert [Path(problem.path).name for problem in logs.unread] == ["b", "c"]
+
+
+@pytest.mark.parametrize("name", ["sessions", "replays", "recordings"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_part_of_a_home_that_cannot_be_entered_is_told(tmp_path: Path, name: str, linked: bool) -> None:
+    other = "recordings" if name != "recordings" else "replays"
+    (tmp_path / other).mkdir()
+    (tmp_path / name).symlink_to("not mounted") if linked else (tmp_path / name).touch()
+    with pytest.raises(LogError, match=f"{name}: it is no directory"):
+        load(tmp_path)
+    assert [Path(problem.path).name for problem in load(tmp_path, errors="report").unread] == [name]
+
+
+AS_NOBODY = """
+import os, sys
+import loopkit as lk
+lk.load([]).usage
+if os.getuid() == 0:
+    os.setgid(65534), os.setuid(65534)
+for what in sys.argv[1:]:
+    logs = lk.load(what, errors="report")
+    print(len(logs.sessions), *(os.path.basename(problem.path) for problem in logs.unread))
+    try:
+        lk.load(what)
+    except lk.errors.SessionIOError as error:
+        print(error)
+"""
+
+
+def test_a_directory_that_may_not_be_looked_into_is_told_and_hides_no_other() -> None:
+    with tempfile.TemporaryDirectory() as made:
+        home = Path(made)
+        home.chmod(0o755)
+        for name in ("a", "b"):
+            write_session(home, name, [start(name), *kept(2)])
+        (home / "sessions/b").chmod(0)
+        command = [sys.executable, "-c", AS_NOBODY, str(home), f"{home}/sessions/*", f"{home}/sessions"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        (home / "sessions/b").chmod(0o755)
+        told = f"{home}/sessions/b: cannot read: Permission denied"
+        assert done.stdout.splitlines() == ["1 b", told] * 3
 
 
 def test_two_logs_of_one_name_are_refused(tmp_path: Path) -> None:
