@@ -300,11 +300,12 @@ def _replay(asked: argparse.Namespace) -> int:
 
 
 def _memory(asked: argparse.Namespace) -> int:
+    from loopkit.card import shown
     from loopkit.memory import command
 
     status = 0
     for said in command.run(asked, _api_key(None)):
-        print(said.text, file=sys.stderr if said.wrong else sys.stdout, flush=True)
+        print(shown(said.text, len(said.text)), file=sys.stderr if said.wrong else sys.stdout, flush=True)
         status |= said.wrong
     return status
 

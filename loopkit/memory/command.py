@@ -75,8 +75,8 @@ def _ingest(memory: Memory, asked: argparse.Namespace) -> Iterator[Said]:
             found = memory.ingest(read_lines(stream, refused.append), project=project, budget=asked.budget)
             return {"taken": found.records, "known": found.known, "refused": [each._asdict() for each in refused]}
 
-        yield Said(f"listening at {asked.listen}; Ctrl-C ends it")
-        listen(asked.listen, take)
+        for _ in listen(asked.listen, take):
+            yield Said(f"listening at {asked.listen}; Ctrl-C ends it")
 
 
 def _told(found: Ingested) -> str:

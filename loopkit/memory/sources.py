@@ -176,8 +176,8 @@ def read_lines(stream: BinaryIO, refused: Callable[[Refused], object]) -> Iterat
             yield record
 
 
-def listen(path: Path, take: Callable[[BinaryIO], object]) -> None:
-    """Take records from a Unix socket, one connection after another, until interrupted.
+def listen(path: Path, take: Callable[[BinaryIO], object]) -> Iterator[None]:
+    """Take records from a Unix socket, one connection after another, until interrupted; yields once, when it listens.
 
     Parameters
     ----------
@@ -201,6 +201,7 @@ def listen(path: Path, take: Callable[[BinaryIO], object]) -> None:
             os.umask(mask)
         try:
             server.listen()
+            yield
             while True:
                 connection = server.accept()[0]
                 # a peer that hangs up early has its whole lines taken; there is no one left to answer

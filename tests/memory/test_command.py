@@ -14,7 +14,7 @@ import pytest
 
 from loopkit.encoding import encode
 from loopkit.memory.memory import Memory
-from tests.memory.make import Model, build, filled, no_orphans, records
+from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled, no_orphans, records
 from tests.session.build import filled as filled_session
 
 LINES = [encode(record) for record in records(["It is light until six.", "The port is closed."], "pipe")]
@@ -66,8 +66,7 @@ def test_listening_takes_records_until_it_is_interrupted(tmp_path: Path) -> None
                 try:
                     client.connect(str(path))
                 except (FileNotFoundError, ConnectionRefusedError):
-                    assert listening.poll() is None
-                    continue
+                    pytest.fail("it says so before it listens")
                 client.sendall(b"\n".join([LINES[0], b"no", LINES[1]]))
                 client.shutdown(socket.SHUT_WR)
                 answer = json.loads(client.makefile("rb").read())
@@ -108,6 +107,19 @@ def test_what_is_wrong_is_one_line_and_status_1(tmp_path: Path) -> None:
         assert (status, out, err.count("\n")) == (1, "", 1)
         assert why in err
     assert not (tmp_path / "memory").exists()
+
+
+def test_what_a_terminal_would_obey_is_not_printed(tmp_path: Path) -> None:
+    held = Memory(tmp_path)
+    held.ingest(records(["It is \x1b[31m red \x07\u202e in\0 Lima.\nSo it is."]), project=PERU)
+    held.build(PERU, LIGHT, QUESTION, model=lambda prompt: "Red \x1b[2J.")
+    held.write(PERU)
+    outs = [memory(tmp_path, "recall", "Lima", "red"), memory(tmp_path, "render", "--project", "peru")]
+    outs.append(memory(tmp_path, "trace", held.recall("Lima")[0].node.sha256))
+    for status, out, err in outs:
+        assert (status, err) == (0, "")
+        assert all(char.isprintable() or char == "\n" for char in out), out
+    assert "It is ·[31m red ·· in· Lima.\nSo it is." in outs[0][1]
 
 
 def test_a_torn_memory_says_how_to_go_on(tmp_path: Path) -> None:

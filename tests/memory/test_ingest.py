@@ -270,7 +270,7 @@ def test_records_come_in_through_a_socket(tmp_path: Path) -> None:
             return answer
 
         with pytest.raises(Done):
-            listen(path, until_last)
+            list(listen(path, until_last))
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -293,7 +293,7 @@ def test_records_come_in_through_a_socket(tmp_path: Path) -> None:
     assert json.loads(answer) == {"taken": 1, "refused": [2]}
     assert oct(path.stat().st_mode & 0o777) == "0o600"
     with pytest.raises(InvalidConfig, match="no socket can be made"):
-        listen(path, take)
+        list(listen(path, take))
     assert path.exists()
     send(GOOD.replace(b"It is light.", b"The last one."))
     thread.join()
