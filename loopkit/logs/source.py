@@ -111,7 +111,7 @@ class Source:
             return
         if not self._is_sound(Line(data, 1, 0)):
             return
-        end = 0
+        end, number = 0, 1
         for piece in NEXT.split(data.removeprefix(BOM).strip()):
             try:
                 items = msgspec.json.decode(piece, type=list[Raw]) if piece[:1] == b"[" else [piece]
@@ -121,8 +121,10 @@ class Source:
                 continue
             for item in map(bytes, items):
                 start = data.index(item, end)
-                yield Line(item, data.count(b"\n", 0, start) + 1, start)
+                number += data.count(b"\n", end, start)  # never from the beginning: there may be very many
+                yield Line(item, number, start)
                 end = start + len(item)
+                number += item.count(b"\n")
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:

@@ -127,3 +127,15 @@ def test_half_a_character_costs_no_line_and_is_counted(path: Path, written: byte
         found = [one for _, one in source.placed(decoder)] if placed else list(source.decoded(decoder))
         assert found == [{"a": "b"}, {"a": said}]
         assert sum(problem.count for problem in source.problems) == halves
+
+
+@pytest.mark.parametrize(
+    "data", [b'[\n{"a":1}, {"a":2},\n\n{"a":\n3}\n,{"a":1}]\n', b'\xef\xbb\xbf{\n"a":1\n}\n\n{\n"a":1\n}\n{\n"a":2\n}']
+)
+def test_each_value_of_a_document_has_its_place(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    found = list(Source(path, errors="raise").values())
+    assert len(found) > 2
+    for line in found:
+        assert data[line.offset :].startswith(line.data)
+        assert line.number == data.count(b"\n", 0, line.offset) + 1
