@@ -58,13 +58,17 @@ class Findings:
         lost: dict[str, int] = {}
         for loss in self.losses:
             lost[loss.diagnosis.cause] = lost.get(loss.diagnosis.cause, 0) + loss.lost_tokens
-        facts = [(cause, f"{tokens:,} tokens") for cause, tokens in sorted(lost.items(), key=lambda item: -item[1])]
+        causes = sorted(lost, key=lambda cause: -lost[cause])
+        facts = [(cause, f"{lost[cause]:,} tokens") for cause in causes]
         names = ("with usage", "rendered exactly", "lost with a cause")
         facts += [(name, "?" if share is None else f"{share:.0%}") for name, share in zip(names, self.coverage, strict=True)]
-        return Card(f"{len(self.losses):,} losses in {self.requests:,} requests", facts)
+        return Card(f"{len(self.losses):,} losses in {self.requests:,} requests", facts, spare=causes[:0:-1])
 
     def __repr__(self) -> str:
         return self._card().text()
+
+    def __str__(self) -> str:
+        return self._card().whole()
 
     def _repr_html_(self) -> str:
         return self._card().html()

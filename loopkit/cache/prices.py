@@ -91,10 +91,14 @@ class Cost:
         if self.lost_seconds is not None and self.lost_seconds_interval is not None:
             low, high = self.lost_seconds_interval
             facts.append(("read again in", f"{self.lost_seconds:,.3g} s ({low:,.3g} to {high:,.3g})"))
-        return Card(f"Cost of {self.requests:,} requests", facts + [(name, _money(part)) for name, part in self.parts.items()])
+        parts = sorted(self.parts.items(), key=lambda item: -item[1])
+        return Card(f"Cost of {self.requests:,} requests", facts + [(name, _money(part)) for name, part in parts])
 
     def __repr__(self) -> str:
         return self._card().text()
+
+    def __str__(self) -> str:
+        return self._card().whole()
 
     def _repr_html_(self) -> str:
         return self._card().html()
@@ -125,7 +129,7 @@ def cost(requests: Mapping[str, Any] | Iterable[Seen] | Any, prices: Prices) -> 
     >>> prices = Prices(uncached=3, cached=0.3, cache_write=None, output=15)
     >>> counts = {"prompt_tokens": [50_000, 51_000], "cached_tokens": [0, 1_000], "completion_tokens": [100, 100]}
     >>> cost({**counts, "lost_tokens": [0, 49_000]}, prices)
-    Cost of 2 requests: spent 0.303, lost 49,000 tokens for 0.132, uncached 0.3, cached 0.0003, cache_write 0, ou…
+    Cost of 2 requests: spent 0.303, lost 49,000 tokens for 0.132, uncached 0.3, output 0.003, … 2 more
     >>> cost({**counts, "cached_tokens": [0, None], "lost_tokens": [0, None]}, prices).spent     # the second is not priced
     0.1515
     """

@@ -96,7 +96,7 @@ class TemplateMatrix:
 
     def _card(self) -> Card:
         facts = [(row.kind, "?" if row.lost_tokens is None else f"{row.lost_tokens:,}") for row in self.rows]
-        return Card("Tokens that the template loses", facts)
+        return Card("Tokens that the template loses", facts, spare=[kind for kind, lost in facts if lost == "0"])
 
     def __str__(self) -> str:
         wide = max((len(row.kind) for row in self.rows), default=0)

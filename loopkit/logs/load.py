@@ -244,6 +244,9 @@ class Logs:
     def __repr__(self) -> str:
         return self._card().text()
 
+    def __str__(self) -> str:
+        return self._card().whole()
+
     def _repr_html_(self) -> str:
         card, plot = self._card(), frames.spark(self.usage)
         return card._replace(facts=[*card.facts, *([("reuse by request", plot)] if plot else [])]).html()
@@ -255,7 +258,7 @@ class Logs:
         facts += [("turns", int(found["turns"].sum())), ("requests", len(self.usage))]
         counted = [(name, f"{number:,}") for name, number in facts if number or name != "replays"]
         faults = [("problems", f"{len(self.unread):,}")] if self.unread else []
-        return Card("Logs", [*counted, *faults, *frames.finding(self.usage)])
+        return Card("Logs", [*counted, *faults, *frames.finding(self.usage)], spare=("turns", "epochs", "replays"))
 
     def _frames(self) -> dict[str, pd.DataFrame]:
         return {name: getattr(self, name) for name in schema.FRAMES}

@@ -20,7 +20,7 @@ def summary(logs: Logs) -> list[str]:
     >>> summary(Logs(()))
     ['Logs: sessions 0, epochs 0, turns 0, requests 0, read unknown, lost unknown']
     """
-    return [shown(line) for line in (repr(logs), *_sessions(logs), *causes(logs.cache_loss), *map(str, logs.unread))]
+    return [shown(line) for line in (str(logs), *_sessions(logs), *causes(logs.cache_loss), *map(str, logs.unread))]
 
 
 def _sessions(logs: Logs) -> Iterator[str]:

@@ -1,0 +1,42 @@
+"""A card's line: short, with whole numbers, and nothing left out without a word."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loopkit.cache.findings import Coverage, Findings
+from loopkit.cache.prices import Prices, cost
+from loopkit.card import WIDTH, Card
+
+NUMBERS = st.integers(0, 10**15).map("{:,}".format)
+FACTS = st.lists(st.tuples(st.text("abc_", max_size=12), NUMBERS | st.text(max_size=200)), max_size=12)
+
+
+@given(st.text(max_size=200), FACTS)
+def test_a_line_has_whole_facts_or_says_how_many_it_left_out(title: str, facts: list[tuple[str, str]]) -> None:
+    card = Card(title, facts)
+    line, counted = card.text(), re.search(r"… (\d+) more$", card.text())
+    assert len(line) <= WIDTH
+    assert line.isprintable() or not line
+    if len(card.whole()) <= WIDTH:
+        assert line == card.whole()
+    left = int(counted[1]) if counted else 0
+    for name, value in facts[: len(facts) - left]:
+        if value[:1].isdigit():
+            assert "".join(char if char.isprintable() else "·" for char in f"{name} {value}") in line
+
+
+def test_spare_facts_go_first() -> None:
+    facts = [(name, f"{10**9:,}") for name in ("sessions", "turns", "requests", "read", "lost")]
+    assert Card("Logs", facts, spare=("turns",)).text().endswith("read 1,000,000,000, lost 1,000,000,000, … 1 more")
+
+
+def test_coverage_and_the_largest_costs_are_never_hidden() -> None:
+    assert repr(Findings((), 7, Coverage(0.5, 0.25, 0.125))).endswith("lost with a cause 12%")
+    counts = {"prompt_tokens": [10**9], "cached_tokens": [0], "cache_write_tokens": [0], "completion_tokens": [10**9]}
+    priced = cost(counts, Prices(uncached=3, cached=0.3, cache_write=1, output=15))
+    assert "output 15,000" in repr(priced)
+    assert str(priced).count(",") >= repr(priced).count(",")
