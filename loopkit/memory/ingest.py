@@ -96,7 +96,8 @@ def _take(writing: Writing, project: ProjectId, run: RunId, path: str | None, gr
     seen: set[bytes] = set()
     for each in group:
         keys = record_keys(project, each.record)
-        if seen.isdisjoint(keys) and not any(db.execute("SELECT 1 FROM record WHERE key = ?", (key,)).fetchone() for key in keys):
+        known = db.execute("SELECT 1 FROM record WHERE key IN (?, ?)", (keys[0], keys[-1])).fetchone()
+        if known is None and seen.isdisjoint(keys):
             fresh.append(each)
             seen.update(keys)
     for source in dict.fromkeys(each.record.provenance.source for each in group):

@@ -23,8 +23,9 @@ from loopkit.memory.ingest import Ingested, ingest, new_run
 from loopkit.memory.model import ServerModel, counter
 from loopkit.memory.recall import Evidence, Recalled, need_project
 from loopkit.memory.sources import Sources, transcripts
-from loopkit.memory.store import Store, Verification
+from loopkit.memory.store import Store
 from loopkit.memory.types import MemoryNode, need, need_count
+from loopkit.memory.verify import Verification, verify
 from loopkit.server.client import Server
 from loopkit.session.disk import create_file
 
@@ -316,7 +317,7 @@ class Memory:
 
     def verify(self) -> Verification:
         """Derive every hash and edge again from ``nodes.jsonl``, and hold the database against it."""
-        return self._store.verify()
+        return verify(self._store)
 
     def dump(self) -> bytes:
         """Every row of the database in a fixed order: the same bytes after every rebuild."""

@@ -11,9 +11,8 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator
-from itertools import count, zip_longest
+from itertools import count
 from pathlib import Path
-from typing import NamedTuple
 
 from loopkit.errors import InvalidConfig, InvalidId, LogError, SessionIOError, TornLog, describe
 from loopkit.memory.database import VERSION, apply, connect, create, dump_lines
@@ -22,24 +21,10 @@ from loopkit.memory.types import Chunk
 from loopkit.session.disk import AppendFile, DirectoryLock, create_file, need_writing, remove_file, sync_directory
 from loopkit.session.journal import Fault, Place, body_of, checked_blocks, close_line, open_regular, torn
 
-__all__ = ["Store", "Verification", "Writing"]
+__all__ = ["REBUILD", "Store", "Writing"]
 
 SALVAGE = "loopkit memory rebuild --salvage goes on with the lines before it, and keeps the file under another name"
 REBUILD = "loopkit memory rebuild makes it anew from nodes.jsonl"
-
-
-class Verification(NamedTuple):
-    """What :meth:`Store.verify` found."""
-
-    nodes: int
-    edges: int
-    chunks: int
-    faults: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is no fault."""
-        return not self.faults
 
 
 class Writing:
@@ -91,8 +76,8 @@ class Store:
             When the database cannot be read, or was made from lines that are gone.
         """
         if (not (size := self._size()) and not self.database.exists()) or (size and not os.access(self.dir, os.W_OK)):
-            with self._fresh() as fresh:  # SQLite cannot read without writing beside the file
-                self._catch_up(fresh)
+            with self.fresh() as fresh:  # SQLite cannot read without writing beside the file
+                self.catch_up(fresh)
                 yield fresh
             return
         if self.database.exists() and self.database.stat().st_size:  # else one made just now may have no journal chosen yet
@@ -119,7 +104,7 @@ class Store:
         need_writing(self.dir)
         self._make_directory()
         with _locked(self.dir), self._connected(to_write=True) as db, _transaction(db):
-            writing = Writing(db, self._catch_up(db))
+            writing = Writing(db, self.catch_up(db))
             before = writing.place
             yield writing
             if writing.data:
@@ -159,30 +144,7 @@ class Store:
             if _has_tables(db) and db.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
                 raise LogError(str(self.database), "it is damaged", REBUILD)
             create(db)
-            self._catch_up(db)
-
-    def verify(self) -> Verification:
-        """Derive every hash and every edge again, and hold the database against what the lines give."""
-        faults: list[str] = []
-        with self._fresh() as fresh:
-            try:
-                self._catch_up(fresh)
-            except (TornLog, SessionIOError) as error:
-                faults.append(str(error))
-            faults += [f"{self.lines}: {name} lacks its edge to {parent}" for name, parent in fresh.execute(_MISSING_EDGES)]
-            try:
-                with self.reading() as db:
-                    db.execute("INSERT INTO node_text (node_text, rank) VALUES ('integrity-check', 1)")
-                    pairs = zip_longest(dump_lines(fresh), dump_lines(db), fillvalue=b"nothing")
-                    other = next(((want, got) for want, got in pairs if want != got), None)
-                    if other and not faults:
-                        want, got = (text[:100].decode("utf-8", "replace").strip() for text in other)
-                        faults.append(f"{self.database}: {got} stands where the lines give {want}. {REBUILD}")
-            except (TornLog, LogError, SessionIOError) as error:
-                if str(error) not in faults:
-                    faults.append(str(error))
-            nodes, edges, chunks = fresh.execute(_COUNTS).fetchone()
-        return Verification(nodes, edges, chunks, tuple(faults))
+            self.catch_up(db)
 
     def dump(self) -> bytes:
         """Every row of every table in a fixed order, a JSON array a line."""
@@ -225,7 +187,7 @@ class Store:
             raise LogError(str(self.database), describe(error), REBUILD) from error
 
     @contextlib.contextmanager
-    def _fresh(self) -> Iterator[sqlite3.Connection]:
+    def fresh(self) -> Iterator[sqlite3.Connection]:
         """A database that is gone when it is closed, without anything in it."""
         with contextlib.closing(connect("")) as db:
             create(db)
@@ -239,7 +201,7 @@ class Store:
         except OSError as error:
             raise SessionIOError(str(self.lines), "read", describe(error)) from error
 
-    def _catch_up(self, db: sqlite3.Connection) -> Place:
+    def catch_up(self, db: sqlite3.Connection) -> Place:
         """Take in the lines that the database does not have yet."""
         if not _has_tables(db):
             create(db)
@@ -272,8 +234,8 @@ class Store:
     def _salvage(self) -> None:
         """Keep a torn file under another name, and the lines before its fault under the old one."""
         try:
-            with self._fresh() as fresh:
-                self._catch_up(fresh)
+            with self.fresh() as fresh:
+                self.catch_up(fresh)
         except TornLog as error:
             new = self.dir / "nodes.jsonl.new"
             remove_file(new)
@@ -338,15 +300,3 @@ def _place(db: sqlite3.Connection) -> Place:
 
 def _set_place(db: sqlite3.Connection, place: Place) -> None:
     db.execute("UPDATE place SET line = ?, offset = ?, crc = ?", place)
-
-
-_COUNTS = "SELECT (SELECT count(*) FROM node), (SELECT count(*) FROM edge), (SELECT count(*) FROM chunk)"
-_MISSING_EDGES = """
-WITH made (child, parent) AS (
-    SELECT result, previous FROM step WHERE previous IS NOT NULL
-    UNION SELECT result, chunk FROM step WHERE query_id IS NULL
-    UNION SELECT result, node FROM step JOIN query USING (query_id)
-    JOIN chunk ON sha256 = step.chunk AND chunk.project = query.project
-)
-SELECT child, parent FROM made WHERE child IS NOT NULL EXCEPT SELECT child, parent FROM edge
-"""
