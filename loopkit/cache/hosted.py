@@ -65,8 +65,9 @@ def at_provider(previous: Seen, now: Seen, between: Sequence[Seen], reusable: in
         return Diagnosis("expired", "suspected", "provider", "idle gap", evidence)
     if previous.body is None or now.body is None:
         return _by_counts(previous, now, evidence)
-    if now.engine == "anthropic" and previous.body is not None and now.body is not None:
-        blocks = _blocks(now.body) - _blocks(previous.body)
+    if now.engine == "anthropic":
+        were, are = _blocks(previous.body), _blocks(now.body)
+        blocks = 0 if were is None or are is None else are - were
         if blocks > LOOKBACK:
             return Diagnosis("lookback", "confirmed", "client", "break points", {**evidence, "blocks_since": blocks})
     if not now.usage.cached_tokens:
@@ -96,7 +97,10 @@ def _idle(previous: Seen, now: Seen) -> float | None:
     return (sent - answered).total_seconds()
 
 
-def _blocks(body: bytes) -> int:
-    """Content blocks of the messages; a text by itself is one."""
-    messages = decode(decode(body, dict[str, Raw])["messages"], list[dict[str, Any]])
+def _blocks(body: bytes) -> int | None:
+    """Content blocks of the messages; a text by itself is one. None where the body is no chat request."""
+    try:
+        messages = decode(decode(body, dict[str, Raw])["messages"], list[dict[str, Any]])
+    except (ValueError, KeyError):
+        return None
     return sum(len(content) if isinstance(content := message.get("content"), list) else 1 for message in messages)

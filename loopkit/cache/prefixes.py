@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from loopkit.cache.prompts import Parts, Prompt, parts
+from loopkit.cache.prompts import Known, Parts, Prompt, parts
 from loopkit.request import Request, first_difference
 
 __all__ = ["WIDTH", "Node", "Reuse", "Shared", "grown", "reuse", "roots"]
@@ -122,18 +122,18 @@ def grown(requests: Iterable[Request | Prompt | bytes], trees: Mapping[str, Node
     heads: dict[bytes, Parts] = {}
     numbers: dict[object, int] = {}
     sessions: dict[str, _Seen] = {}
+    known: Known = {}
     before: _Seen | None = None
     for index, request in enumerate(requests):
         now = parts(request, heads, numbers)
         session = None if isinstance(request, bytes) else request.session
         last = None if session is None else sessions.get(session)
-        with_before, same = _with(before, now)
-        with_last, also = (with_before, same) if last is before else _with(last, now)
-        if last is not None and also >= same:
-            path = last.path  # the session's next is now the last: a conversation's path grows, and is not copied
-            del path[also:]
-        else:
-            path = before.path[:same] if before else []
+        with_before, same = _with(before, now, known)
+        with_last, also = (with_before, same) if last is before else _with(last, now, known)
+        path = [] if last is None else last.path  # the session's next is now the last: its path grows, and is not copied
+        del path[also:]
+        if before is not None and also < same:
+            path += before.path[also:same]
         earlier = _insert(trees[now.unit], path, now, index)
         size = _shared(None, now, path[-1].depth if path else 0, len(now))
         before = _Seen(index, now, path)
@@ -142,13 +142,13 @@ def grown(requests: Iterable[Request | Prompt | bytes], trees: Mapping[str, Node
         yield Reuse(size, earlier, with_before, with_last), now.unit, path[-1] if path else trees[now.unit]
 
 
-def _with(other: _Seen | None, now: Parts) -> tuple[Shared, int]:
+def _with(other: _Seen | None, now: Parts, known: Known) -> tuple[Shared, int]:
     """What is shared with one request, and how many whole chunks of it."""
     if other is None:
         return Shared(), 0
     if other.parts.unit != now.unit:
         return Shared(other.place), 0
-    same = whole = now.agree(other.parts)
+    same = whole = now.agree(other.parts, known)
     depth = other.path[same - 1].depth if same else 0
     if same < min(len(now), len(other.parts)):
         theirs, ours = other.parts[same], now[same]

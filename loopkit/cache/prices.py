@@ -147,10 +147,12 @@ def cost(requests: Mapping[str, Any] | Iterable[Seen] | Any, prices: Prices) -> 
         "output": output * prices.output / 1e6,
     }
     each = np.sum(list(amounts.values()), axis=0)
-    priced = np.isfinite(each)
+    # more cached than there was, or less than nothing, is a fault of who reported it, and no credit
+    sound = np.all([columns[name] >= 0 for name in COUNTS if name != "cache_write_tokens"] + [written >= 0], axis=0)
+    priced = np.isfinite(each) & sound & (cached + written <= prompt)
     again = np.where(lost == 0, 0, np.minimum(lost, written))  # what is lost is the beginning, and that is what is written
     dearer = (again * at + (lost - again) * prices.uncached - lost * prices.cached) / 1e6
-    judged = np.isfinite(dearer)
+    judged = np.isfinite(dearer) & (lost >= 0)
     lines, seconds, timed = _lines(columns), np.zeros(3), 0.0
     for server, line in lines.items():
         tokens = float(lost[judged & (columns["server"] == server)].sum())

@@ -12,7 +12,7 @@ import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Raw
 
@@ -21,7 +21,7 @@ from loopkit.errors import InvalidConfig
 from loopkit.messages import ChatMessage, encode_message
 from loopkit.request import Request
 
-__all__ = ["UNREAD", "Body", "Parts", "Prompt", "Span", "body_of", "parts", "read"]
+__all__ = ["UNREAD", "Body", "Known", "Parts", "Prompt", "Span", "body_of", "parts", "read"]
 
 UNREAD: Final = frozenset(
     [
@@ -96,6 +96,10 @@ class Body(NamedTuple):
     unread: list[Span]
 
 
+Known: TypeAlias = dict[tuple[int, int], tuple[Sequence[bytes], Sequence[bytes], int]]
+"How many of the first are the same in two rows, by the rows' ids; the rows themselves keep these from being given again."
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """A prompt as byte strings in a row; two prompts share what their rows, joined, begin with."""
@@ -123,14 +127,19 @@ class Parts:
         """All from one of them on, as one."""
         return b"".join(self[at] for at in range(start, len(self)))
 
-    def agree(self, other: Parts) -> int:
-        """How many of the first are the same; what is one row for both is not looked at."""
-        same = 0
-        if self.head is other.head and self.shared is other.shared:
-            same = len(self.head) + min(self.count, other.count)
+    def agree(self, other: Parts, known: Known) -> int:
+        """How many of the first are the same; what is one row for both, or is ``known`` of two rows, is not looked at again."""
+        same, both = 0, min(self.count, other.count)
+        rows = id(self.shared), id(other.shared)
+        beside = self.head is other.head and self.shared is not other.shared
+        sure = known[rows][2] if beside and rows in known else 0
+        if self.head is other.head:
+            same = len(self.head) + (min(sure, both) if beside else both)
         least = min(len(self), len(other))
         while same < least and self[same] == other[same]:
             same += 1
+        if beside and min(same - len(self.head), both) > sure:
+            known[rows] = self.shared, other.shared, min(same - len(self.head), both)
         return same
 
 
@@ -213,11 +222,15 @@ def parts(request: Request | Prompt | bytes, heads: dict[bytes, Parts], numbers:
         first = heads[head]
         return Parts(first.unit, first.lead, first.head, messages, count, () if newest is None else (newest,))
     if isinstance(request, Prompt):
-        if request.tokens is not None:
-            return Parts("tokens", None, [array("q", request.tokens).tobytes()])
-        if request.blocks is not None:
-            dense = [numbers.setdefault(block, len(numbers)) for block in request.blocks]
-            return Parts("blocks", None, [array("q", dense).tobytes()])
+        try:
+            if request.tokens is not None:
+                return Parts("tokens", None, [array("q", request.tokens).tobytes()])
+            if request.blocks is not None:
+                dense = [numbers.setdefault(block, len(numbers)) for block in request.blocks]
+                return Parts("blocks", None, [array("q", dense).tobytes()])
+        except (TypeError, OverflowError) as error:
+            unit = "blocks" if request.tokens is None else "tokens"
+            raise InvalidConfig(f"Prompt.{unit}", str(error), "Tokens are whole numbers of 64 bits, blocks hashes") from error
     return _of_body(body_of(request))
 
 
@@ -227,10 +240,12 @@ def body_of(request: Request | Prompt | bytes) -> bytes:
     Raises
     ------
     InvalidConfig
-        Where only tokens or blocks are known.
+        Where only tokens or blocks are known, or it is no request.
     """
     if isinstance(request, bytes):
         return request
+    if not isinstance(request, Request | Prompt):
+        raise InvalidConfig("requests", f"a {type(request).__name__} is no request", "Give Request, Prompt or bytes")
     if request.body is not None:
         return request.body
     assert isinstance(request, Prompt)

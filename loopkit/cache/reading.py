@@ -12,6 +12,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loopkit.errors import InvalidConfig
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -55,6 +57,11 @@ def reading_line(tokens: Sequence[float] | NDArray[Any], ms: Sequence[float] | N
     ReadingLine or None
         None where there are too few requests, or too many read alike, for an interval of 95 %: fewer than 4 never do.
 
+    Raises
+    ------
+    InvalidConfig
+        When these are no two rows of numbers of one length.
+
     Examples
     --------
     >>> line = reading_line([10, 20, 40, 80, 160], [15, 20, 30, 50, 5000])     # 0.5 ms a token, 10 ms each; one was disturbed
@@ -65,7 +72,12 @@ def reading_line(tokens: Sequence[float] | NDArray[Any], ms: Sequence[float] | N
     """
     import numpy as np
 
-    x, y = (np.asarray(each, float) for each in (tokens, ms))
+    try:
+        x, y = (np.asarray(each, float) for each in (tokens, ms))
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig("reading_line", f"these are no numbers: {error}", "Give NaN where one is not known") from error
+    if x.shape != y.shape or x.ndim != 1:
+        raise InvalidConfig("reading_line", f"tokens and ms are {x.shape} and {y.shape}", "Give two rows of one length")
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known] / 1000
     order = np.argsort(x, kind="stable")

@@ -78,6 +78,9 @@ def applied(variant: Variant, body: bytes, number: int, moment: str) -> bytes:
         given = variant.change(Sent(members, messages, number, moment))
     except msgspec.MsgspecError as error:
         raise InvalidConfig("requests", f"request {number} is no chat request: {error}", "Leave it out") from error
+    if not _is_sent(given):
+        why = f"what {variant.name} makes of request {number} is no Sent of JSON texts in bytes"
+        raise InvalidConfig("variant", why, "Give what it got, with _replace")
     changes: dict[str, bytes | None] = {name: value for name, value in given.members.items() if values.get(name) != value}
     changes |= dict.fromkeys(members.keys() - given.members.keys())
     if list(given.messages) != messages:
@@ -88,6 +91,14 @@ def applied(variant: Variant, body: bytes, number: int, moment: str) -> bytes:
             "variant", f"what {variant.name} makes of request {number} is no JSON", "Give JSON texts, as it got them"
         )
     return changed
+
+
+def _is_sent(given: object) -> bool:
+    """Whether a function of a person's own kept to what it was to give."""
+    if not isinstance(given, Sent) or not isinstance(given.members, Mapping) or not isinstance(given.messages, list | tuple):
+        return False
+    texts = [*given.members.values(), *given.messages]
+    return all(isinstance(name, str) for name in given.members) and all(isinstance(text, bytes | Raw) for text in texts)
 
 
 def variant_of(what: Variant | Change | str) -> Variant:
@@ -106,7 +117,7 @@ def variant_of(what: Variant | Change | str) -> Variant:
         return what
     if callable(what):
         return Variant(getattr(what, "__name__", type(what).__name__), what)
-    if turns := re.fullmatch(r"window\(([0-9]{1,9})\)", what):
+    if isinstance(what, str) and (turns := re.fullmatch(r"window\(([0-9]{1,9})\)", what)):
         return window(int(turns[1]))
     if what not in VARIANTS:
         raise InvalidConfig("variant", f"no variant {what!r}", f"There are {', '.join([*sorted(VARIANTS), 'window(n)'])}")

@@ -147,7 +147,8 @@ def compare(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
         place = ax.get_yaxis_transform()
         ax.text(1.01, row, text, transform=place, ha="left", va="center", fontsize="small", color=GREY, **PLAIN)
     ax.set_xlim(0, max(float(left.max()), 1) * 1.01)
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=5, frameon=False, fontsize="small", borderaxespad=0.2)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=5, frameon=False, fontsize="small", borderaxespad=0.2)
     ax.set_title(_finding(bars), pad=24, **PLAIN)
     return ax
 

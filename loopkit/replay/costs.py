@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import pandas as pd
 
+from loopkit.errors import InvalidConfig
+
 __all__ = ["UNCHANGED", "summary", "told"]
 
 UNCHANGED: Final = "unchanged"
@@ -34,6 +36,11 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
         rounds, and of the differences to the unchanged run of the same round the median (``…_more``) with its interval
         (``…_low``, ``…_high``). The interval holds the true median with the ``confidence`` given.
 
+    Raises
+    ------
+    InvalidConfig
+        When the unchanged runs are not in it.
+
     Notes
     -----
     The interval assumes nothing of how times are distributed: of *n* differences in order it reaches from the *k*-th to the
@@ -50,6 +57,8 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     [4.0, 32.0, 30.0, 34.0, 0.75]
     """
     totals = frame.groupby(["variant", "repeat"], sort=False)[[*MEASURES, "lost_tokens"]].sum(min_count=1).astype("Float64")
+    if UNCHANGED not in totals.index:
+        raise InvalidConfig("frame", f"it holds no run of {UNCHANGED} to compare with", "Leave those rows in")
     reference = totals.loc[UNCHANGED]
     place, confidence = _interval(len(reference))
     rows: dict[str, dict[str, Any]] = {}

@@ -82,16 +82,17 @@ def survey(requests: Session | list[Request | Prompt], server: Server, variants:
     LogError, InvalidConfig
         As `recorded` does, and where a variant changes nothing: what it costs was not measured then.
     """
-    idle = list(variants)
+    idle = {variant.name for variant in variants}
     sessions: list[str | None] = []
     slots: set[int | None] = set()
     for number, one in enumerate(recorded(requests, server), 1):
         sessions.append(one.session)
         slots.add(one.slot)
-        body = one.request.body if idle else b""
-        idle = [variant for variant in idle if applied(variant, body, number, Timestamp.now()) == body]
+        body = one.request.body if variants else b""
+        # each of each, for one that fails at the last request is better known now than hours later
+        idle -= {variant.name for variant in variants if applied(variant, body, number, Timestamp.now()) != body}
     if idle:
-        raise InvalidConfig("variant", f"{idle[0].name} changes none of the {len(sessions)} requests", "Leave it out")
+        raise InvalidConfig("variant", f"{min(idle)} changes none of the {len(sessions)} requests", "Leave it out")
     pinned = sorted(slot for slot in slots if slot is not None)
     return Survey(sessions, [] if None in slots else pinned)
 
@@ -107,6 +108,8 @@ def _of_session(session: Session) -> Iterator[Recorded]:
 
 def _of_prompts(prompts: list[Request | Prompt]) -> Iterator[Recorded]:
     for number, prompt in enumerate(prompts, 1):
+        if not isinstance(prompt, Request | Prompt):
+            raise InvalidConfig("requests", f"number {number} is a {type(prompt).__name__}", "Give Request or Prompt objects")
         if prompt.body is None:
             raise InvalidConfig("requests", f"request {number} holds no body", "Only what holds its bytes can be sent again")
         request = prompt if isinstance(prompt, Request) else Request.of(prompt.body)
@@ -135,6 +138,6 @@ def _adapted(request: Request, server: Server) -> Request:
             changes["model"] = encode(server.model)
     if bytes(values.get("stream", b"")) == b"true":
         options = decode(values.get("stream_options", b"null")) or {}
-        if options.get("include_usage") is not True:
+        if isinstance(options, dict) and options.get("include_usage") is not True:
             changes["stream_options"] = encode({**options, "include_usage": True})
     return Request.of(spliced(body, changes)) if changes else request

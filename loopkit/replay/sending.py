@@ -208,7 +208,10 @@ class _Replay:
 
 def _gives_back(body: bytes, written: Completion) -> bool:
     """Whether a body, as it was recorded, has as its last answer what was written just now."""
-    messages = decode(decode(body, dict[str, Raw]).get("messages", b"[]"), list[dict[str, Any]])
+    try:
+        messages = decode(decode(body, dict[str, Raw]).get("messages", b"[]"), list[dict[str, Any]])
+    except ValueError:  # the server took for a chat request what is none by the letter
+        return False
     said: dict[str, Any] = next((message for message in reversed(messages) if message.get("role") == "assistant"), {})
     ours = written.assistant(Timestamp.now())
     calls = [call.get("function", {}).get("arguments") for call in said.get("tool_calls") or ()]

@@ -418,6 +418,22 @@ def test_providers(requests: tuple[Seen, Seen], wanted: tuple[str, str, str]) ->
     assert judge(*requests)[:3] == wanted
 
 
+@pytest.mark.parametrize("engine", ["llama.cpp", "vllm", "anthropic", "openai", None])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *(b"", b"null", b"[]", b"{}", b"{", b"\xff", b'{"messages":null}', b'{"messages":["a",1]}', b'{"input":"Hi"}'),
+        *(b'{"messages":[],"messages":[]}', b'{"messages":' + b"[" * 5000),
+    ],
+)
+def test_bodies_of_any_shape_are_judged(engine: str | None, odd: bytes) -> None:
+    """What was recorded of others is anything; also where it is a strict extension, or the same again."""
+    for one, other in ((odd, odd), (odd, odd + b" "), (odd, body(U1)), (body(U1), odd)):
+        before = Seen(usage=Usage(prompt_tokens=5000, completion_tokens=9), body=one, engine=engine)
+        found = diagnose([before, Seen(usage=Usage(prompt_tokens=5100, cached_tokens=0), body=other, engine=engine)])
+        assert [loss.cached_tokens for loss in found.losses] == [0]
+
+
 def test_a_providers_verdict_wins_and_ours_is_kept() -> None:
     for verdict, (cause, mendable) in VERDICTS.items():
         before, now = hosted("anthropic", 0, minutes=1, verdict=verdict)

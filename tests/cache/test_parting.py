@@ -256,7 +256,7 @@ def test_reprs_are_one_source_and_escaped() -> None:
     assert repr(found).startswith("Divergence edited in messages[0].content: a [one], b [two]")
     page = Cells()
     page.feed(found._repr_html_())
-    assert set(page.tags) == {"table", "caption", "tr", "th", "td"}
+    assert set(page.tags) == {"table", "caption", "tr", "th", "td", "span"}
     assert "Say <b>[one]</b>" in page.text
     lines = str(found).split("\n")
     assert [line[:2] for line in lines[1:]] == ["- ", "+ "]

@@ -213,6 +213,55 @@ def grown(sessions: int, turns: int) -> list[Request]:
     return requests
 
 
+def twins(sessions: int, turns: int) -> list[Request]:
+    """Conversations that say the same, taken in turn, as parallel runs of one task are; each has its own copy of it."""
+    head = b'{"model":"m","messages":[{"role":"system","content":"S"}'
+    rows: list[list[bytes]] = [[] for _ in range(sessions)]
+    requests = []
+    for turn in range(turns):
+        for number, row in enumerate(rows):
+            row.append(b',{"role":"user","content":"%d"}' % turn)
+            requests.append(Request(head, row, len(row), None, "", "", 0))
+            requests[-1].session = str(number)
+    return requests
+
+
+def test_twins_share_what_their_bodies_share() -> None:
+    requests = twins(3, 6)
+    requests += [Request(each.chunks.head, each.chunks.messages, 2, None, "", "", 0) for each in requests[-3:]]  # and back again
+    requests += requests[:5]
+    requests.append(Request(b'{"messages":[{"role":"system"}', requests[0].chunks.messages, 4, None, "", "", 0))
+    assert reuse(requests) == reuse(Prompt(body=each.body, session=each.session) for each in requests)
+
+
+def test_time_grows_with_twins_as_with_others() -> None:
+    few, many = twins(2, 300), twins(2, 2400)
+
+    def taken(requests: list[Request]) -> float:
+        start = time.perf_counter()
+        reuse(requests)
+        return time.perf_counter() - start
+
+    taken(few)
+    assert min(taken(many) / taken(few) for _ in range(5)) < 24, "8 times the requests; each with all of its twin is 64 times"
+
+
+BAD_TOKENS: list[Any] = [[2**70], [None], [1.5], "12"]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *(Prompt(tokens=tokens) for tokens in BAD_TOKENS),
+        Prompt(blocks=[[1]]),  # type: ignore[list-item]
+        *(None, 7, "{}"),
+    ],
+)
+def test_what_is_no_request_is_refused(bad: Any) -> None:
+    with pytest.raises(InvalidConfig, match=r"Give|Tokens are"):
+        reuse([b"{}", bad])
+
+
 def test_time_grows_with_the_requests() -> None:
     few, many = grown(10, 100), grown(80, 100)
 

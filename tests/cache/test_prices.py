@@ -124,3 +124,14 @@ def test_a_price_is_a_number(bad: Any) -> None:
 def test_what_is_no_frame_is_refused(bad: Any, said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         cost(bad, PLAIN)
+
+
+@pytest.mark.parametrize("counts", [(10, 20, 0, 1), (10, 8, 5, 1), (-5, 0, 0, 1), (10, -1, 0, 1), (10, 0, 0, -1)])
+def test_counts_that_cannot_be_are_no_credit(counts: tuple[int, ...]) -> None:
+    names = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens")
+    prices = Prices(uncached=3, cached=0.3, cache_write=3.75, output=15)
+    sound = cost({name: [each] for name, each in zip(names, (10, 0, 0, 1), strict=True)}, prices)
+    both = cost({name: [good, each] for name, good, each in zip(names, (10, 0, 0, 1), counts, strict=True)}, prices)
+    assert (both.requests, both.priced, both.spent) == (2, 1, sound.spent)
+    gained = cost({"prompt_tokens": [10], "cached_tokens": [0], "completion_tokens": [1], "lost_tokens": [-3]}, PLAIN)
+    assert (gained.judged, gained.lost) == (0, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopkit.cache import reading_line
+from loopkit.errors import InvalidConfig
 
 
 @settings(deadline=None)
@@ -85,3 +87,11 @@ def test_many_are_thinned_evenly() -> None:
     assert line is not None
     assert line.requests == 100_000
     assert line.seconds_per_token == pytest.approx(0.0005)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ms"), [([1, 2, 3], [1, 2]), (["a"] * 5, [1] * 5), (np.ones((3, 3)), np.ones((3, 3))), (None, None), ([[]], [1])]
+)
+def test_what_are_no_two_rows_of_numbers_is_refused(tokens: Any, ms: Any) -> None:
+    with pytest.raises(InvalidConfig, match="reading_line: "):
+        reading_line(tokens, ms)

@@ -232,3 +232,23 @@ def test_names_that_are_none_and_bodies_that_are_none_are_refused() -> None:
             applied(variant_of("summarised"), body, 3, MOMENT)
     with pytest.raises(InvalidConfig, match="request 3 is no chat request: Expected `object`"):
         applied(variant_of("summarised"), b'{"messages":["x"]}', 3, MOMENT)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _: None,
+        lambda sent: (sent.members, sent.messages),
+        lambda sent: sent._replace(members=None),
+        lambda sent: sent._replace(messages=None),
+        lambda sent: sent._replace(messages=b"[]"),
+        lambda sent: sent._replace(messages=[text.decode() for text in sent.messages]),
+        lambda sent: sent._replace(members={**sent.members, "seed": 1}),
+        lambda sent: sent._replace(members={**sent.members, 1: b"1"}),
+    ],
+)
+def test_a_function_that_gives_no_request_is_refused(change: Any) -> None:
+    with pytest.raises(InvalidConfig, match="makes of request 1 is no Sent of JSON texts"):
+        applied(Variant("mine", change), BODY, 1, MOMENT)
+    with pytest.raises(InvalidConfig, match="no variant 5"):
+        variant_of(5)  # type: ignore[arg-type]

@@ -87,6 +87,16 @@ def test_what_is_not_known_is_not_zero() -> None:
     assert drawn(ax)
 
 
+def test_nothing_is_drawn_of_runs_of_which_nothing_is_known() -> None:
+    missing = pd.array([None] * 2, "Int64")
+    counts: dict[str, Any] = dict.fromkeys(("prompt_tokens", "cached_tokens", "lost_tokens"), missing)
+    for known in (counts, dict.fromkeys(counts, pd.array([0, 0], "Int64"))):
+        ax = compare(frame(run("a", 2).assign(**known)))
+        assert widths(ax) == {}
+        assert ax.get_legend() is None
+        assert drawn(ax)
+
+
 def test_no_more_is_lost_than_was_read_and_the_cause_of_most_tokens_comes_first() -> None:
     made = run("a", 4, lost=3).assign(
         cause=["", "slot_taken", "slot_taken", "evicted"], lost_tokens=pd.array([0, 5, 5, 5000], "Int64")

@@ -193,6 +193,13 @@ def test_reasoning_that_is_dropped_is_lost_where_the_template_shows_it(tmp_path:
     assert of(frame, "reasoning_dropped")["changed"].tolist() == [False, True, True]
 
 
+def test_without_the_unchanged_there_is_nothing_to_compare_with(six: tuple[Loop, pd.DataFrame]) -> None:
+    frame = six[1]
+    for part in (frame[frame["variant"] != "unchanged"], frame[:0]):
+        with pytest.raises(InvalidConfig, match="frame: it holds no run of unchanged"):
+            replay.summary(part)
+
+
 def test_two_of_one_name_and_no_rounds_are_refused(six: tuple[Loop, pd.DataFrame], tiny: Server) -> None:
     def unchanged(sent: Sent) -> Sent:
         return sent

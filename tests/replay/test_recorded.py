@@ -11,10 +11,11 @@ import pytest
 
 from loopkit import record, replay
 from loopkit.cache.prompts import Prompt
+from loopkit.cache.variants import Sent, variant_of
 from loopkit.encoding import sha256
 from loopkit.errors import InvalidConfig, LogError
 from loopkit.logs.load import load
-from loopkit.replay.recorded import recorded
+from loopkit.replay.recorded import recorded, survey
 from loopkit.server.client import Server, serve
 from loopkit.server.probe import Found
 from loopkit.server.wire import Wire
@@ -47,19 +48,44 @@ def test_a_body_is_changed_only_where_the_server_could_not_take_it() -> None:
     assert adapted(plain, server("vllm", None)) == plain.replace(b', "id_slot": 1', b"")
     assert adapted(plain, server("vllm", "m")) == plain.replace(b', "id_slot": 1', b"").replace(b'"other/large"', b'"m"')
     streamed = body("Hé.", stream=True, stream_options={"include_usage": False, "x": 1})
-    options = b'{"include_usage": false, "x": 1}'
-    assert adapted(streamed, server("llama.cpp", "tiny")) == streamed.replace(options, b'{"include_usage":true,"x":1}')
+    given = b'{"include_usage": false, "x": 1}'
+    assert adapted(streamed, server("llama.cpp", "tiny")) == streamed.replace(given, b'{"include_usage":true,"x":1}')
     reporting = body("Hé.", stream=True, stream_options={"include_usage": True})
     assert adapted(reporting, server("llama.cpp", "tiny")) == reporting
     for odd in (b"[1]", b"{", b'{"n":1,"n":2}'):
         assert adapted(odd, server("llama.cpp", "tiny")) == odd
+    for options in ("x", [1], 5, None):
+        streamed = body("Hé.", stream=True, stream_options=options)
+        wanted = streamed if options is not None else streamed.replace(b"null", b'{"include_usage":true}')
+        assert adapted(streamed, server("llama.cpp", "tiny")) == wanted
+
+
+def test_a_variant_that_fails_at_the_last_request_sends_none() -> None:
+    def late(sent: Sent) -> Sent:
+        if sent.number == 3:
+            raise RuntimeError("too late")
+        return sent._replace(members={**sent.members, "seed": b"1"})
+
+    prompts = [Prompt(body=body("Hé."))] * 3
+    with pytest.raises(RuntimeError, match="too late"):
+        survey(list(prompts), server("llama.cpp", "tiny"), [variant_of(late)])
 
 
 def test_what_cannot_be_sent_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="request 2 holds no body"):
         list(recorded([Prompt(body=b"{}"), Prompt(tokens=[1])], server(None, None)))
+    for other in (body("Hé."), None, "runs/sessions/a"):
+        with pytest.raises(InvalidConfig, match=r"requests: number 1 is a (bytes|NoneType|str)"):
+            list(recorded([other], server(None, None)))  # type: ignore[list-item]
     with pytest.raises(LogError, match="there is no request in it to replay"):
         replay.run([], server("llama.cpp", "tiny"))
+
+
+@pytest.mark.server
+def test_what_a_server_takes_and_is_no_json_by_the_letter_is_replayed(tiny: Server, tmp_path: Path) -> None:
+    prompts = [Prompt(body="\ufeff".encode() + body("Hé.", max_tokens=2))] * 2
+    usage = replay.run(prompts, tiny, home=tmp_path).usage
+    assert usage["cached_tokens"].iloc[1] == usage["prompt_tokens"].iloc[1] - 1
 
 
 @pytest.mark.server
