@@ -48,6 +48,7 @@ OUTSIDE = {
     "jsonschema": {"loop"},  # arguments against a schema that a person wrote
     "dask": {"logs"},  # frames that are larger than memory
     "gguf": {"server"},  # writes the tiny model
+    "inspect_ai": {"logs"},  # reads its own logs
     "ipywidgets": {"widgets"},  # what a front end shows
     "h11": {"record"},  # reads HTTP as it passes by
     "httpx": {"server", "record"},  # speaks HTTP; addresses, certificates, content codings

@@ -106,7 +106,7 @@ def otel() -> None:
         names = ("input_tokens", "output_tokens", "cache_read.input_tokens", "cache_creation.input_tokens")
         about = {"gen_ai." + name.replace("__", "."): each for name, each in about.items()}
         about |= {f"gen_ai.usage.{name}": count for name, count in zip(names, counts, strict=False)}
-        attributes = [{"key": name, "value": value(each)} for name, each in about.items()]
+        made = [{"key": name, "value": value(each)} for name, each in about.items()]
         times = {
             "startTimeUnixNano": f"{round((START + seconds) * 1e9)}",
             "endTimeUnixNano": f"{round((START + seconds + 2) * 1e9)}",
@@ -117,7 +117,7 @@ def otel() -> None:
             "parentSpanId": (parent or "") * 8,
             "name": id,
             **times,
-            "attributes": attributes,
+            "attributes": made,
         }
 
     def export(*spans: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def otel() -> None:
     third = span("44", "bb", 60, (2500, 50, 0), **{**chat, "response__model": "gpt-5.2-mini"})
     write("otel/export.jsonl", [export(second, inner, tool, failed, first), export(agent, first, third)])
 
-    # flat, each over several lines: no name of the conversation; the last one leaves the cached tokens out, against the conventions
+    # flat, each over several lines, of a conversation without a name; the last leaves cached tokens out, against the conventions
     texts = []
     for number, counts in enumerate([(5010, 20, 0, 5000), (5312, 20, 5000, 300), (12, 20, 5312, 0)], 1):
         names = ("input_tokens", "output_tokens", "cache_read.input_tokens", "cache_creation.input_tokens")

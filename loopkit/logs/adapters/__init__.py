@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loopkit.errors import LogError, SessionIOError, describe
-from loopkit.logs.adapters import claude_code, codex, litellm, llama_server, openai_log, otel, pi, recorded, traces
+from loopkit.logs.adapters import claude_code, codex, inspect_eval, litellm, llama_server, openai_log, otel, pi, recorded, traces
 from loopkit.logs.columns import Part
 from loopkit.logs.foreign import Adapter, merged, parts_of
 from loopkit.logs.problems import Errors, Problem
@@ -25,6 +25,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     claude_code,
     pi,
     codex,
+    inspect_eval,
     llama_server,
     traces.MOONCAKE,
     traces.BAILIAN,
