@@ -1,13 +1,13 @@
 """A turn as it streams, as plain text on standard output: in a cell, a terminal or headless alike.
 
-Text from outside is printed, never displayed as HTML; what a terminal would obey in a tool's text is shown as a dot. Knows only
-events.
+Text from outside is printed, never displayed as HTML; what a terminal would obey in it is shown as a dot. Knows only events.
 """
 
 from __future__ import annotations
 
 import sys
 
+from loopkit.card import shown
 from loopkit.loop.events import Stopped, ToolCalled, TurnEvent
 from loopkit.records import EpochEnd, ToolResult
 from loopkit.server.stream import TextDelta
@@ -27,7 +27,7 @@ def show(event: TurnEvent) -> None:
     """Print the text of a turn as it comes, a line for each tool call, and why it ended where that is not of itself."""
     match event:
         case TextDelta():
-            _write(event.text)
+            _write(shown(event.text, len(event.text)))
         case ToolCalled():
             _write(f"\n[{event.name} {_line(event.arguments)}")
         case ToolResult():
@@ -47,5 +47,5 @@ def _write(text: str) -> None:
 
 
 def _line(text: str) -> str:
-    shown = "".join(char if char.isprintable() else "·" for char in text[: WIDTH + 1])
-    return shown if len(text) <= WIDTH else shown[: WIDTH - 1] + "…"
+    line = "".join(char if char.isprintable() else "·" for char in text[: WIDTH + 1])
+    return line if len(text) <= WIDTH else line[: WIDTH - 1] + "…"
