@@ -19,6 +19,7 @@ from loopkit.card import Card
 from loopkit.errors import InvalidConfig
 from loopkit.ids import SessionId
 from loopkit.logs.load import Loadable, Logs, load
+from loopkit.logs.problems import Errors
 from loopkit.plot.reuse import prefix_reuse
 from loopkit.session.session import Session
 from loopkit.widgets.chosen import conversation, loss
@@ -38,6 +39,8 @@ class LogExplorer(Panel):
         What to load; see :func:`loopkit.load`.
     rows : int
         How many rows a page holds.
+    errors : "raise" or "report"
+        What a damaged log does; see :func:`loopkit.load`. What is reported stands in ``logs.problems``.
 
     Attributes
     ----------
@@ -73,19 +76,21 @@ class LogExplorer(Panel):
     bytes: they extend the 213 of the request before by 76
     """
 
-    def __init__(self, home: Loadable, *, rows: int = 12) -> None:
+    def __init__(self, home: Loadable, *, rows: int = 12, errors: Errors = "raise") -> None:
         super().__init__()
         if not isinstance(rows, int) or rows < 1:
             raise InvalidConfig("rows", f"{rows!r} is not a number of rows", "Give 1 or more")
-        self.home, self.rows = home, rows
+        self.home, self.rows, self.errors = home, rows, errors
         self.reload()
 
     def reload(self) -> None:
         """Read the logs again, and show all sessions."""
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            self.logs: Logs = load(self.home)
+            self.logs: Logs = load(self.home, errors=self.errors)
         self._notes = [Block("note", str(warning.message)) for warning in said]
+        if problems := len(self.logs.problems):
+            self._notes.append(Block("problems", f"{problems:,}, in logs.problems"))
         self._sessions = sessions_of(self.logs)
         self.open()
 

@@ -8,7 +8,7 @@ import pytest
 from ipywidgets import Button
 
 from loopkit import replay
-from loopkit.errors import InvalidConfig, LogError
+from loopkit.errors import InvalidConfig, LogError, TornLog
 from loopkit.server.client import Server
 from loopkit.widgets.explorer import LogExplorer
 from tests.logs.make import end, kept, start, user, write_session
@@ -165,6 +165,23 @@ def test_a_damaged_log_is_an_error_in_the_panel_and_an_odd_directory_a_note(tmp_
         buttons(explorer)["Load again"].click()
         assert "0.jsonl" in explorer._below.value
         assert "error: " in str(explorer)
+
+
+def test_one_damaged_log_of_many_hides_no_other_where_that_is_asked_for(tmp_path: Path) -> None:
+    for name in "abc":
+        write_session(tmp_path, name, [start(name), *kept(3)])
+    log = tmp_path / "sessions" / "b" / "0.jsonl"
+    log.write_bytes(log.read_bytes()[:-9])
+    with pytest.raises(TornLog):
+        LogExplorer(tmp_path)
+    with displayed(LogExplorer(tmp_path, errors="report")) as explorer:
+        assert [line.split()[0] for line in str(explorer).splitlines()[4:]] == ["a", "b", "c"]
+        assert "1, in logs.problems" in explorer._above.value
+        explorer.open("c", 0, 3)
+        assert "request 3: epoch 0 of c" in str(explorer)
+        explorer.open("b")
+        explorer._lines[1].click()
+        assert "0.jsonl" in explorer._below.value
 
 
 def test_an_empty_home_has_a_table_without_rows(tmp_path: Path) -> None:
