@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import assert_never
 
-from loopkit.encoding import encode, sha256
+from loopkit.encoding import encode, encode_texts, sha256
 from loopkit.memory.lines import ChunkLine, Line, NodeLine, QueryLine, RunLine, SourceLine, StepLine
-from loopkit.memory.types import Level, MemoryNode, canonical
+from loopkit.memory.types import Level, MemoryNode
 from loopkit.provenance import Record
 
 __all__ = ["VERSION", "apply", "connect", "create", "dump_lines", "is_local", "record_keys"]
@@ -148,10 +148,10 @@ def record_keys(project: str, record: Record) -> list[bytes]:
 
     The same text at the same place is the same record, whatever the time says; so is one of the same role and time elsewhere.
     """
-    fields: list[tuple[str | int, ...]] = [("place", record.text, record.provenance.source, record.provenance.offset)]
+    fields: list[tuple[str | int, ...]] = [(project, record.text, record.provenance.source, record.provenance.offset)]
     if record.timestamp is not None:
-        fields.append(("time", record.text, record.role, record.timestamp))
-    return [bytes.fromhex(sha256(canonical("loopkit.memory.record/2", project, *each))[:32]) for each in fields]
+        fields.append((project, record.text, record.role, record.timestamp))
+    return [bytes.fromhex(sha256(encode_texts(each, "record"))[:32]) for each in fields]
 
 
 def apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
