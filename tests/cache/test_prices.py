@@ -100,9 +100,9 @@ def test_requests_as_diagnose_takes_them() -> None:
 
 def test_text_and_html_say_the_same() -> None:
     found = cost(frame(prompt_tokens=[10], cached_tokens=[0], completion_tokens=[1], lost_tokens=[0]), PLAIN)
-    title, facts = found._card()
-    assert repr(found).startswith(f"{title}: ")
-    assert all(value in found._repr_html_() for _, value in facts)
+    card = found._card()
+    assert repr(found).startswith(f"{card.title}: ")
+    assert all(value in found._repr_html_() for _, value in card.facts)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1, True, "3", None])
