@@ -24,6 +24,7 @@ from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig, describe
 from loopkit.record.passing import Foreign, Passing
 from loopkit.record.recorder import Recorder
+from loopkit.server.wire import parse
 
 __all__ = ["Proxy"]
 
@@ -46,12 +47,7 @@ class Proxy:
     """
 
     def __init__(self, url: str, home: str | Path, port: int) -> None:
-        try:
-            target = httpx.URL(url)
-        except (httpx.InvalidURL, TypeError):
-            target = httpx.URL("")
-        if target.scheme not in ("http", "https") or not target.host:
-            raise InvalidConfig("url", "it is no http:// or https:// address", "Write it like http://host:8080")
+        target = parse(url)
         if target.userinfo or target.query or target.fragment:
             raise InvalidConfig("url", "it holds a login or a query", "What the client sends of these is passed on")
         if not isinstance(port, int) or not 0 <= port < 1 << 16:

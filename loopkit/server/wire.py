@@ -34,7 +34,7 @@ from loopkit.server.answer import ERROR_BYTES, FAULTS, Answer
 from loopkit.server.hangup import HangUp
 from loopkit.server.refusal import refusal
 
-__all__ = ["Address", "Wire"]
+__all__ = ["Address", "Wire", "parse"]
 
 ATTEMPTS = 4
 FIRST_WAIT = 0.5  # seconds; doubled at each attempt
@@ -70,12 +70,7 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> Address:
-        try:
-            parsed = httpx.URL(url)
-        except (httpx.InvalidURL, TypeError):
-            parsed = httpx.URL("")
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise InvalidConfig("url", "it is no http:// or https:// address", "Write it like http://host:8080")
+        parsed = parse(url)
         if parsed.query or parsed.fragment:
             raise InvalidConfig("url", "a base URL has no query", "Pass a key as api_key=")
         path = parsed.path.rstrip("/").removesuffix("/chat/completions")
@@ -86,6 +81,31 @@ class Address(NamedTuple):
         return cls(
             origin + (before if versioned else path), origin + path + ("" if versioned else "/v1"), _local(parsed.host), login
         )
+
+
+def parse(url: str) -> httpx.URL:
+    """Parse the address of a server, which is not repeated where it is none, for it may hold a password.
+
+    Examples
+    --------
+    >>> parse("http://host:99999")
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.InvalidConfig: url: its port is none from 1 to 65535. Write it like http://host:8080
+    """
+    try:
+        parsed = httpx.URL(url)
+        parsed.host.encode("idna")  # as a name is looked up: an empty part of one raises only here
+    except (httpx.InvalidURL, TypeError, ValueError):
+        parsed = httpx.URL("")
+    escaped = (
+        "%" in parsed.host and ":" not in parsed.host
+    )  # what no name holds, httpx writes so; an IPv6 address may have a zone
+    if parsed.scheme not in ("http", "https") or not parsed.host.strip(".") or escaped:
+        raise InvalidConfig("url", "it is no http:// or https:// address", "Write it like http://host:8080")
+    if parsed.port is not None and not 0 < parsed.port < 1 << 16:
+        raise InvalidConfig("url", "its port is none from 1 to 65535", "Write it like http://host:8080")
+    return parsed
 
 
 def _local(host: str) -> bool:

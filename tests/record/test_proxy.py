@@ -21,6 +21,7 @@ from loopkit import record
 from loopkit.errors import InvalidConfig, SessionIOError
 from loopkit.record.proxy import Proxy
 from tests.record.sides import BODY, SAID, Tee, chunked, dial, port_of, post, recorded, rest, until
+from tests.server.scripted import NO_ADDRESSES
 
 WHOLE = b"HTTP/1.1 200 OK\r\nSERVER: X\r\nContent-Length: %d\r\n\r\n%b" % (len(SAID), SAID)
 CHUNKED = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked([SAID[:7], SAID[7:]])
@@ -265,7 +266,9 @@ def test_nothing_listens_beyond_loopback(tmp_path: Path) -> None:
             record.proxy("http://localhost:1", tmp_path, port=port)
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "host:8080", "http://", "http://ann:secret@host", "http://host?key=secret"])
+@pytest.mark.parametrize(
+    "url", [*NO_ADDRESSES, "ftp://host", "host:8080", "http://", "http://ann:secret@host", "http://host?key=secret"]
+)
 def test_an_address_that_is_none_is_refused_without_repeating_it(url: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig) as caught:
         record.proxy(url, tmp_path)

@@ -22,6 +22,22 @@ Step: TypeAlias = bytes | Callable[[], object]
 
 END = '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
 
+NO_ADDRESSES = (
+    "http://[",
+    "http://[::1",
+    "http://h:99999",
+    "http://h:65536",
+    "http://h:0",
+    "http://h:-1",
+    "http://ho st",
+    "http://xn--0",
+    "http://h/\ud800",
+    "http://a..b",
+    "http://.",
+    f"http://{'a' * 64}",
+)
+"Of a form that passes for an address until it is dialled."
+
 
 def text(content: str) -> str:
     """The data of an event with a piece of text; the content stands in it as it is."""

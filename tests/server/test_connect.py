@@ -10,7 +10,7 @@ import pytest
 from loopkit.errors import InvalidConfig, ServerRefused, ServerUnreachable
 from loopkit.server.client import connect
 from loopkit.server.wire import Address
-from tests.server.scripted import HANG, Scripted, Step, answer, make_request
+from tests.server.scripted import HANG, NO_ADDRESSES, Scripted, Step, answer, make_request
 
 KEY = "sk-do-not-show-me"
 
@@ -34,7 +34,7 @@ def test_addresses(url: str, root: str, api: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "host:8080", "ftp://host", "http://", f"http://host?key={KEY}", f"{KEY}://host", "http://h:x"]
+    "url", [*NO_ADDRESSES, "", "host:8080", "ftp://host", "http://", f"http://host?key={KEY}", f"{KEY}://host", "http://h:x"]
 )
 def test_addresses_that_are_none(url: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
