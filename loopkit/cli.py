@@ -1,6 +1,7 @@
 """The command line: thin, for what has no notebook. Each command parses, calls one function and prints what it gives.
 
-A loopkit error is printed as one line on standard error, and the exit status is 1; 2 is a wrong command line.
+A loopkit error is printed as one line on standard error, and the exit status is 1; 2 is a wrong command line. Of ``check`` 1 says
+that more was lost than allowed, or that nothing could be judged, and 2 also that something cannot be read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from loopkit.errors import InvalidConfig, LoopkitError, describe
+from loopkit.errors import InvalidConfig, LoopkitError, WorldError, describe
 
 __all__ = ["main"]
 
@@ -91,7 +92,13 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("path", nargs="+", type=Path, help="a home or a session's directory")
     verify.set_defaults(run=_verify)
 
-    check = commands.add_parser("check", help="a gate for CI: exit status 1, and the causes, where more of the cache was lost")
+    errors = argparse.ArgumentParser(add_help=False)
+    errors.add_argument(
+        "--errors", choices=("raise", "report"), default="raise", help="at a fault: stop (default), or name it and go on"
+    )
+
+    told = "a gate for CI: exit status 1, and the causes, where more of the cache was lost; 2 where a log cannot be read"
+    check = commands.add_parser("check", parents=[errors], help=told)
     check.add_argument("path", nargs="+", type=Path, help="a home, a session's directory or a .jsonl")
     check.add_argument("--max-lost", type=_tokens, default=0, metavar="N", help="tokens that may be lost (default: 0)")
     check.set_defaults(run=_check)
@@ -100,9 +107,12 @@ def _parser() -> argparse.ArgumentParser:
         "show", help="what is in logs of any kind: sessions, losses with their causes, what cannot be read"
     )
     show.add_argument("path", nargs="+", type=Path, help="a home, a session's directory, a log or a directory of logs")
+    show.add_argument("--errors", choices=("raise", "report"), default="report", help="at a fault: stop, or name it (default)")
+    show.add_argument("--all", action="store_true", help="each loss, and not those of a session together")
     show.set_defaults(run=_show)
 
-    export = commands.add_parser("export", help="logs of any kind as tables for other programs, or as a trace without their text")
+    told = "logs of any kind as tables for other programs, or as a trace without their text"
+    export = commands.add_parser("export", parents=[errors], help=told)
     export.add_argument("path", nargs="+", type=Path, help="a home, a session's directory, a log or a directory of logs")
     export.add_argument("--parquet", type=Path, metavar="DIR", help="every table as Parquet; loopkit loads it again")
     export.add_argument("--csv", type=Path, metavar="DIR", help="every table as CSV")
@@ -238,7 +248,11 @@ def _verify(asked: argparse.Namespace) -> int:
 def _check(asked: argparse.Namespace) -> int:
     from loopkit.logs.gate import gate
 
-    seen = gate(asked.path, asked.max_lost)
+    try:
+        seen = gate(asked.path, asked.max_lost, errors=asked.errors)
+    except WorldError as error:
+        print(f"loopkit: {error}", file=sys.stderr)
+        return 2
     for line in seen.lines:
         print(line)
     return 0 if seen.ok else 1
@@ -248,7 +262,7 @@ def _show(asked: argparse.Namespace) -> int:
     from loopkit.logs.load import load
     from loopkit.logs.summary import summary
 
-    for line in summary(load(asked.path, errors="report")):
+    for line in summary(load(asked.path, errors=asked.errors), each=asked.all):
         print(line)
     return 0
 
@@ -262,7 +276,7 @@ def _export(asked: argparse.Namespace) -> int:
         )
     if not (asked.parquet or asked.csv or asked.trace):
         raise InvalidConfig("export", "nothing to write", "Give --parquet DIR, --csv DIR or --trace FILE")
-    logs = load(asked.path, content=asked.content)
+    logs = load(asked.path, errors=asked.errors, content=asked.content)
     if asked.parquet is not None:
         logs.to_parquet(asked.parquet)
     if asked.csv is not None:
@@ -270,6 +284,8 @@ def _export(asked: argparse.Namespace) -> int:
     if asked.trace is not None:
         written = logs.export_trace(asked.trace, asked.salt_file.read_bytes())
         print(f"{written:,} of {len(logs.usage):,} requests in {asked.trace}")
+    for problem in logs.unread if asked.errors == "report" else ():
+        print(f"loopkit: {problem}", file=sys.stderr)
     print(logs)
     return 0
 

@@ -273,11 +273,11 @@ class TornLog(SessionError):
         self.at_end = at_end  # something is missing behind the last whole line: so it looks while a writer is at it, too
 
     def __str__(self) -> str:
-        text = f"{self.path}:{self.line}: {self.why} (byte {self.offset}). The file was not touched"
+        text = f"{self.path}:{self.line}: {self.why} (byte {self.offset} of the file). The file was not touched"
         if self.then:
             return f"{text}. {self.then}"
         if self.session_dir is None:
-            text += '. To load what is sound of it, and what stands beside it: loopkit.load(…, errors="report")'
+            text += '. To load what is sound of it, and what stands beside it: errors="report", or --errors report'
         if self.session_dir is not None:
             text += f". To copy what is sound into a new session: loopkit salvage {shlex.quote(self.session_dir)} --to NEW_ID"
         return text

@@ -23,7 +23,7 @@ class Problem(msgspec.Struct, frozen=True):
     Examples
     --------
     >>> print(Problem("runs/sessions/a/0.jsonl", 7, 1310, "torn", "512 NUL bytes"))
-    runs/sessions/a/0.jsonl:7: 512 NUL bytes (byte 1310)
+    runs/sessions/a/0.jsonl:7: 512 NUL bytes (byte 1310 of the file)
     >>> print(Problem("chat.jsonl", None, None, "unknown_entry", "entries of the kind 'mood'", 12))
     chat.jsonl: entries of the kind 'mood' (12 times)
     """
@@ -41,7 +41,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         place = self.path if self.line is None else f"{self.path}:{self.line}"
-        at = "" if self.offset is None else f" (byte {self.offset})"
+        at = "" if self.offset is None else f" (byte {self.offset} of the file)"
         much = f" ({self.count:,} {'lines' if self.kind == 'torn' else 'times'})" if self.count > 1 else ""
         return f"{place}: {self.why}{at}{much}"
 

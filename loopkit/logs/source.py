@@ -36,6 +36,7 @@ UNPACKED = (EOFError, zlib.error, gzip.BadGzipFile)
 "What a packed file that is damaged raises."
 NEXT = re.compile(rb"(?<=\n\})[ \t\r]*\n+(?=\{)")
 "Between two values that are each written over several lines."
+IN_LINE = re.compile(r" \(byte (\d+)\)$")
 ESCAPES = re.compile(rb"(?i)\\ud[89ab]..\\ud[c-f]..|(\\ud[89a-f]..)|\\.")
 "Whole pairs of surrogates, lone ones, and every other escape."
 
@@ -85,6 +86,8 @@ class Source:
         TornLog
             With ``errors="raise"``.
         """
+        if inner := IN_LINE.search(why):  # what counts from the line's beginning, and one number is enough
+            why, line = why[: inner.start()], line._replace(offset=line.offset + int(inner[1]))
         if self._raise:
             raise TornLog(str(self.path), line.number, line.offset, why, at_end=at_end)
         self._faults.append(Problem(str(self.path), line.number, line.offset, "torn", why))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -12,15 +13,18 @@ from loopkit.logs.load import Logs
 __all__ = ["causes", "summary"]
 
 
-def summary(logs: Logs) -> list[str]:
-    """What a person looks for first.
+def summary(logs: Logs, *, each: bool = False) -> list[str]:
+    """What a person looks for first; where asked, with each loss instead of those of a session together.
 
     Examples
     --------
     >>> summary(Logs(()))
     ['Logs: sessions 0, epochs 0, turns 0, requests 0, read unknown, lost unknown']
     """
-    return [shown(line) for line in (str(logs), *_sessions(logs), *causes(logs.cache_loss), *map(str, logs.unread))]
+    losses = logs.cache_loss
+    told = causes(losses, each=each)
+    more = [] if each or len(told) == len(causes(losses)) else ["loopkit show --all names each loss"]
+    return [shown(line) for line in (str(logs), *_sessions(logs), *told, *more, *map(str, logs.unread))]
 
 
 def _sessions(logs: Logs) -> Iterator[str]:
@@ -31,24 +35,32 @@ def _sessions(logs: Logs) -> Iterator[str]:
         yield f"{row['session']} ({row['source']}, {model}): {row['requests']:,} requests, {prompt} prompt tokens, {lost} lost"
 
 
-def causes(losses: pd.DataFrame) -> list[str]:
-    """The causes of losses, the most expensive first, each with its places.
+def causes(losses: pd.DataFrame, *, each: bool = True) -> list[str]:
+    """The causes of losses, the most expensive first, each with its places; or with what each session lost by it.
 
     Examples
     --------
     >>> causes(Logs(()).cache_loss)
     []
     """
-    by_cause: dict[str, list[str]] = {}
-    tokens: dict[str, int] = {}
-    for row in losses.to_dict("records"):
-        cause, count = str(row["cause"]), int(row["lost_tokens"])
-        where = f" in {row['where']}" if isinstance(row["where"], str) else ""
-        place = f"{row['session']} epoch {row['epoch']} request {row['request']}"
-        by_cause.setdefault(cause, []).append(f"{place}: {count:,} tokens{where} ({row['certainty']})")
-        tokens[cause] = tokens.get(cause, 0) + count
     lines: list[str] = []
-    for cause in sorted(tokens, key=lambda each: -tokens[each]):
-        lines.append(f"{cause}: {tokens[cause]:,} tokens")
-        lines += [f"  {place}" for place in by_cause[cause]]
+    by_cause = [rows for _, rows in losses.groupby("cause", sort=False)]
+    for rows in sorted(by_cause, key=_lost, reverse=True):
+        lines.append(f"{rows['cause'].iloc[0]}: {_lost(rows):,} tokens")
+        for session, own in rows.groupby("session", sort=False):
+            if each or len(own) == 1:
+                lines += map(_place, own.to_dict("records"))
+            else:
+                sure = ", ".join(f"{count:,} {name}" for name, count in own["certainty"].value_counts().items())
+                lines.append(f"  {session}: {len(own):,} losses, {_lost(own):,} tokens ({sure})")
     return lines
+
+
+def _lost(rows: pd.DataFrame) -> int:
+    return int(rows["lost_tokens"].sum())
+
+
+def _place(row: dict[Hashable, Any]) -> str:
+    where = f" in {row['where']}" if isinstance(row["where"], str) else ""
+    place = f"{row['session']} epoch {row['epoch']} request {row['request']}"
+    return f"  {place}: {row['lost_tokens']:,} tokens{where} ({row['certainty']})"

@@ -71,7 +71,7 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         place = f"{self.path}:{self.line}" if self.line is not None else self.path
-        return f"{place}: {self.why}" + (f" (byte {self.offset})" if self.offset is not None else "")
+        return f"{place}: {self.why}" + (f" (byte {self.offset} of the file)" if self.offset is not None else "")
 
 
 def close_line(body: bytes, crc: int) -> tuple[bytes, int]:

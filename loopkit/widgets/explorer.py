@@ -35,8 +35,8 @@ class LogExplorer(Panel):
 
     Parameters
     ----------
-    home : str, Path, Session, or an iterable of these
-        What to load; see :func:`loopkit.load`.
+    home : str, Path, Session, an iterable of these, or Logs
+        What to load; see :func:`loopkit.load`. Logs are shown as they were loaded.
     rows : int
         How many rows a page holds.
     errors : "raise" or "report"
@@ -76,7 +76,7 @@ class LogExplorer(Panel):
     bytes: they extend the 213 of the request before by 76
     """
 
-    def __init__(self, home: Loadable, *, rows: int = 12, errors: Errors = "raise") -> None:
+    def __init__(self, home: Loadable | Logs, *, rows: int = 12, errors: Errors = "raise") -> None:
         super().__init__()
         if not isinstance(rows, int) or rows < 1:
             raise InvalidConfig("rows", f"{rows!r} is not a number of rows", "Give 1 or more")
@@ -87,7 +87,7 @@ class LogExplorer(Panel):
         """Read the logs again, and show all sessions."""
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            self.logs: Logs = load(self.home, errors=self.errors)
+            self.logs = self.home if isinstance(self.home, Logs) else load(self.home, errors=self.errors)
         self._notes = [Block("note", str(warning.message)) for warning in said]
         if problems := len(self.logs.problems):
             self._notes.append(Block("problems", f"{problems:,}, in logs.problems"))

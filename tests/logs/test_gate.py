@@ -32,11 +32,14 @@ def test_a_warm_session_passes_and_its_replays_do_not_count(tiny: Server, tmp_pa
         for number in range(3):
             loop.ask(f"Question {number}.")
     replay.run(loop.session, tiny, "live_system")
-    passed = gate(tmp_path)
-    assert (passed.ok, passed.lost_tokens) == (True, 0)
-    assert passed.lines == ("lost 0 tokens of at most 0; cached counts in 3 of 3 requests; nothing to explain",)
     (log,) = (tmp_path / "replays").glob("*.jsonl")
-    alone = gate(log)
+    passed, alone = gate(tmp_path), gate(log)
+    assert (passed.ok, passed.lost_tokens) == (True, 0)
+    left_out = f"1 replays left out, which break the contract on purpose and lost {alone.lost_tokens:,} tokens"
+    assert passed.lines == (
+        left_out,
+        "lost 0 tokens of at most 0; cached counts in 3 of 3 requests; nothing to explain",
+    )
     assert not alone.ok
     assert alone.lines[0].startswith("system_changed: ")
 
@@ -61,5 +64,17 @@ def test_what_says_nothing_does_not_pass(tmp_path: Path) -> None:
     ran = command(tmp_path)
     assert (ran.returncode, ran.stdout) == (1, "no request says how much was cached: nothing could be judged\n")
     ran = command(tmp_path / "nothing")
-    assert ran.returncode == 1
+    assert ran.returncode == 2
     assert "nothing is there" in ran.stderr
+
+
+def test_a_log_whose_last_line_is_torn_is_status_2_and_judged_where_faults_are_reported(tmp_path: Path) -> None:
+    sound = Path(__file__).parents[2] / "data" / "foreign" / "claude_code" / "damaged.jsonl"
+    torn = tmp_path / "live.jsonl"
+    torn.write_bytes(sound.read_bytes())
+    ran = command(torn)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "--errors report" in ran.stderr
+    ran = command(torn, "--errors", "report", "--max-lost", "1000000")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "live.jsonl:13: the last line is cut off (byte" in ran.stdout

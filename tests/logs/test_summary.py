@@ -32,6 +32,19 @@ def test_sessions_losses_and_problems(tmp_path: Path) -> None:
     assert summary(load(tmp_path, errors="report"))[-1].startswith(f"{tmp_path}/sessions/text-changed/0.jsonl:6: its crc is")
 
 
+def test_the_losses_of_a_session_stand_together_unless_all_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_session(tmp_path, "a", [start("a"), *kept(9, loses=frozenset({3, 4, 8}))])
+    assert main(["show", str(tmp_path)]) == 0
+    together = capsys.readouterr().out
+    assert "\n  a: 3 losses, 3,900 tokens (3 confirmed)\nloopkit show --all names each loss\n" in together
+    assert main(["show", "--all", str(tmp_path)]) == 0
+    each = capsys.readouterr().out
+    assert each.count("\n  a epoch 0 request ") == 3
+    assert "--all" not in each
+
+
 def test_what_a_log_says_cannot_drive_a_terminal(tmp_path: Path) -> None:
     write_session(tmp_path, "a", [start("a", model="\x1b[31mred"), user(1), assistant(2), usage(2, 1, 9, 0)])
     assert not any("\x1b" in line for line in summary(load(tmp_path)))

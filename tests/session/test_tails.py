@@ -186,7 +186,7 @@ def test_a_torn_log_is_refused_with_the_line_number(log: Path, name: str) -> Non
         assert (error.path, error.line) == (str(log), line)
         assert why in error.why
         assert str(error).startswith(f"{log}:{line}: ")
-        assert f"(byte {error.offset})" in str(error)
+        assert f"(byte {error.offset} of the file)" in str(error)
         assert len(str(error)) < 1000
         assert "loopkit salvage" in str(error)
         assert str(log.parent) in str(error)

@@ -9,6 +9,7 @@ from ipywidgets import Button
 
 from loopkit import replay
 from loopkit.errors import InvalidConfig, LogError, TornLog
+from loopkit.logs.load import load
 from loopkit.server.client import Server
 from loopkit.widgets.explorer import LogExplorer
 from tests.logs.make import end, kept, start, user, write_session
@@ -36,6 +37,17 @@ def buttons(explorer: LogExplorer) -> dict[str, Button]:
 
 def size(explorer: LogExplorer) -> int:
     return sum(len(str(each.get_state())) for each in explorer._skin)
+
+
+def test_what_cannot_be_read_is_named_and_hides_nothing(tmp_path: Path) -> None:
+    damaged = Path(__file__).parents[2] / "data" / "foreign" / "claude_code" / "damaged.jsonl"
+    with pytest.raises(TornLog, match="--errors report"):
+        LogExplorer(damaged)
+    reported, given = LogExplorer(damaged, errors="report"), LogExplorer(load(damaged, errors="report"))
+    assert str(reported) == str(given)
+    assert "problems" in str(given)
+    given.reload()
+    assert given.logs is given.home
 
 
 def test_a_page_holds_its_rows_however_many_there_are(tmp_path: Path) -> None:
