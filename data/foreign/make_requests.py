@@ -124,7 +124,7 @@ def otel() -> None:
         return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {"name": "x"}, "spans": list(spans)}]}]}
 
     # two exports: an agent's span that adds up, spans in the order of their ends, a sub-agent, a tool, one told twice, an error
-    chat = {"operation__name": "chat", "provider__name": "openai", "conversation__id": "c", "agent__name": "helper"}
+    chat: dict[str, Any] = {"operation__name": "chat", "provider__name": "openai", "conversation__id": "c", "agent__name": "helper"}
     chat |= {"response__model": "gpt-5.2", "response__finish_reasons": ["stop"]}
     first = span("11", "aa", 0, (2000, 50, 0), **chat)
     second = span("22", "aa", 10, (2300, 50, 1920), **chat)
@@ -198,7 +198,7 @@ def litellm() -> None:
     gpt = {"call_type": "acompletion", "custom_llm_provider": "azure", "model": "gpt-5.2", "session_id": "s"}
     a = [say("user", "One.")]
     answered = {"id": "msg_1", "choices": [{"finish_reason": "stop"}], "usage": counts(5010, 0, 5000, 20)}
-    times = {"startTime": START + 0.5, "endTime": START + 3.25}
+    times: dict[str, Any] = {"startTime": START + 0.5, "endTime": START + 3.25}
     lines: Lines = [{"id": "r1", **claude, **times, "messages": list(a), "response": answered, "metadata": {}}]
     a += [say("assistant", "Well."), say("user", "Two.")]
     metadata = text({"usage_object": counts(5312, 5000, 300, 20)})
@@ -219,12 +219,12 @@ def litellm() -> None:
     b = [say("user", "One.")]
     rows = []
     for number, (prompt, cached) in enumerate([(1500, 0), (1700, 1408)], 1):
-        when = {"request_created_at": time(60 * number), "response_created_at": time(60 * number + 2)}
+        when: dict[str, Any] = {"request_created_at": time(60 * number), "response_created_at": time(60 * number + 2)}
         body, said = text({"model": "gpt-5.2", "messages": b}), text(answer(f"c{number}", (prompt, cached, 20)))
         rows.append({"request_id": f"h{number}", "request_body": body, "response_body": said, "provider": "OPENAI", **when})
         b += [say("assistant", "Well."), say("user", "Two.")]
     usage = {"input": 800, "cache_read_input_tokens": 200, "output": 30, "total": 1030}
-    row = {"id": "l1", "sessionId": "z", "input": [say("user", "Hi.")], "output": say("assistant", "Ho."), "usageDetails": usage}
+    row: dict[str, Any] = {"id": "l1", "sessionId": "z", "input": [say("user", "Hi.")], "output": say("assistant", "Ho."), "usageDetails": usage}
     rows.append({**row, "model": "gpt-5.2", "startTime": time(300), "endTime": time(301)})
     path = HERE / "litellm" / "gateways.json"
     path.write_bytes(b"[\n" + b",\n".join(map(encode, rows)) + b"\n]\n")
