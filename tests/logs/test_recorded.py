@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import openai
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -172,6 +173,22 @@ def test_requests_without_a_whole_answer_are_counted_and_left_out(tmp_path: Path
     assert len(logs.usage) == 1
     assert logs.usage["cached_tokens"].isna().all()
     assert logs.problems[["kind", "why", "count"]].values.tolist() == [["left_out", "requests without a whole answer", 2]]
+
+
+def test_reuse_of_more_than_the_prompt_is_a_problem_and_no_negative_loss(tmp_path: Path) -> None:
+    counts = b'"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":%d}}'
+    said = [SAID.replace(b'"usage":{"prompt_tokens":9}', counts % cached) for cached in (8, 50)]
+    answers = iter([*said, said[0]])
+    transport = record.transport(tmp_path, httpx.MockTransport(lambda _: httpx.Response(200, content=next(answers))))
+    with httpx.Client(transport=transport) as http:
+        for _ in range(3):
+            http.post("http://host/v1/chat/completions", json={"messages": [SYSTEM]})
+    logs = lk.load(tmp_path)
+    assert logs.usage["cached_tokens"].astype(object).tolist() == [8, pd.NA, 8]
+    assert logs.usage["lost_tokens"].fillna(0).tolist() == [0, 0, 0]
+    ((kind, why, count),) = logs.problems[["kind", "why", "count"]].values.tolist()
+    assert (kind, count) == ("left_out", 1)
+    assert why.startswith("counts of a server that do not add up")
 
 
 def test_messages_of_every_api_have_role_and_text(tmp_path: Path) -> None:

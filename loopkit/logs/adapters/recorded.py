@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from msgspec import UNSET
+
 from loopkit.errors import TornLog
 from loopkit.logs.entries import Entry
 from loopkit.logs.exchanges import Exchange, told
@@ -38,7 +40,7 @@ def recognises(head: bytes) -> bool:
 
 
 def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
-    """What a recording says; requests without a whole answer are counted and left out."""
+    """What a recording says; requests without a whole answer, and counts that cannot be, are counted and left out."""
     return told(source, _exchanges(source), texts=texts, one_server=True)
 
 
@@ -47,6 +49,8 @@ def _exchanges(source: Source) -> Iterator[Exchange]:
         if not record.answered:
             source.left_out("requests without a whole answer")
             continue
+        if record.reported is not UNSET:
+            source.left_out("counts of a server that do not add up; what it reported stands in the line")
         yield Exchange(
             body=record.body.encode("utf-8"),
             read=partial(_body, source.path, line.offset, len(line.data)),
