@@ -124,8 +124,8 @@ def otel() -> None:
         return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {"name": "x"}, "spans": list(spans)}]}]}
 
     # two exports: an agent's span that adds up, spans in the order of their ends, a sub-agent, a tool, one told twice, an error
-    chat: dict[str, Any] = {"operation__name": "chat", "provider__name": "openai", "conversation__id": "c", "agent__name": "helper"}
-    chat |= {"response__model": "gpt-5.2", "response__finish_reasons": ["stop"]}
+    chat: dict[str, Any] = {"operation__name": "chat", "provider__name": "openai", "conversation__id": "c"}
+    chat |= {"agent__name": "helper", "response__model": "gpt-5.2", "response__finish_reasons": ["stop"]}
     first = span("11", "aa", 0, (2000, 50, 0), **chat)
     second = span("22", "aa", 10, (2300, 50, 1920), **chat)
     agent = span("aa", None, 0, (4300, 100, 1920), **{**chat, "operation__name": "invoke_agent"})
@@ -224,7 +224,8 @@ def litellm() -> None:
         rows.append({"request_id": f"h{number}", "request_body": body, "response_body": said, "provider": "OPENAI", **when})
         b += [say("assistant", "Well."), say("user", "Two.")]
     usage = {"input": 800, "cache_read_input_tokens": 200, "output": 30, "total": 1030}
-    row: dict[str, Any] = {"id": "l1", "sessionId": "z", "input": [say("user", "Hi.")], "output": say("assistant", "Ho."), "usageDetails": usage}
+    row: dict[str, Any] = {"id": "l1", "sessionId": "z", "input": [say("user", "Hi.")], "usageDetails": usage}
+    row["output"] = say("assistant", "Ho.")
     rows.append({**row, "model": "gpt-5.2", "startTime": time(300), "endTime": time(301)})
     path = HERE / "litellm" / "gateways.json"
     path.write_bytes(b"[\n" + b",\n".join(map(encode, rows)) + b"\n]\n")
