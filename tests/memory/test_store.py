@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from loopkit.errors import InvalidConfig, LogError, SessionIOError, TornLog
-from loopkit.ids import ProjectId, RunId
+from loopkit.ids import ProjectId, RunId, Sha256Hash, Timestamp
 from loopkit.memory.database import connect, is_local
+from loopkit.memory.lines import Line, QueryLine, RunLine, SourceLine, StepLine
 from loopkit.memory.memory import Memory
+from loopkit.memory.store import Store
 from loopkit.session.disk import AppendFile
 from loopkit.session.journal import close_line
-from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled, no_orphans, records, rows
+from tests.memory.make import LIGHT, PERU, QUESTION, TIME, Model, build, filled, no_orphans, records, rows
 
 KILLS = int(os.environ.get("LOOPKIT_MEMORY_KILLS", "50"))
 
@@ -411,6 +413,26 @@ def test_a_memory_works_with_a_rollback_journal(tmp_path: Path, monkeypatch: pyt
     memory.rebuild()
     assert memory.dump() == grown
     assert memory.verify().ok
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        QueryLine(time=Timestamp(TIME), query="a b", project=PERU, text=QUESTION),  # type: ignore[arg-type]
+        QueryLine(time=Timestamp(TIME), query=LIGHT, project=PERU, text=5),  # type: ignore[arg-type]
+        SourceLine(time="now", source="s", path=None),  # type: ignore[arg-type]
+        RunLine(time=Timestamp(TIME), run=RunId("r9"), project=PERU, task="dream"),  # type: ignore[arg-type]
+        StepLine(time=Timestamp(TIME), query=None, previous=None, chunk="0", result=None),  # type: ignore[arg-type]
+        StepLine(time=Timestamp(TIME), query=LIGHT, previous=None, chunk=Sha256Hash("0" * 64), result=Sha256Hash("0" * 64)),
+    ],
+)
+def test_a_line_that_could_not_be_read_back_is_never_written(line: Line, tmp_path: Path) -> None:
+    memory = filled(tmp_path)
+    before, truth = memory.dump(), (memory.dir / "nodes.jsonl").read_bytes()
+    with pytest.raises(InvalidConfig, match="Nothing was written"), Store(tmp_path).writing() as writing:
+        writing.add(line)
+    assert (memory.dir / "nodes.jsonl").read_bytes() == truth
+    assert memory.dump() == before
 
 
 def test_a_runs_name_is_taken_once(tmp_path: Path) -> None:
