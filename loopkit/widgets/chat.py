@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import ipywidgets as ipw
 
@@ -156,24 +157,28 @@ class ChatPanel(Panel):
         return [*settled, *writing]
 
     def _dress(self) -> ipw.Widget:
+        sessions = self._listed()
         self._past, self._now, self._status = ipw.HTML(), ipw.HTML(), ipw.HTML()
         self._text = ipw.Textarea(placeholder="Ask something", rows=2, layout={"flex": "1 1 auto", "width": "auto"})
         self._send = self._button("Send", self._ask_typed)
         self._stop = self._button("Stop", self.stop)
         self._go_on = self._button("Go on", self.go_on)
-        self._list = ipw.Dropdown(layout={"width": "22em"})
+        self._list = ipw.Dropdown(layout={"width": "22em"}, **sessions)
         self._resume = self._button("Resume", lambda: self.resume(self._list.value or ""))
         again = self._button("List again", self._list_again)
-        self._list_again()
         # a box that is filled from below stays at its end while it scrolls
         below = {"display": "flex", "flex_flow": "column-reverse", "max_height": "32em", "overflow": "auto"}
         talk = ipw.Box([ipw.VBox([self._past, self._now], layout={"flex": "0 0 auto"})], layout=below)
         asking = ipw.HBox([self._text, self._send, self._stop, self._go_on])
         return ipw.VBox([talk, self._status, asking, ipw.HBox([self._list, self._resume, again])])
 
+    def _listed(self) -> dict[str, Any]:
+        own, listed = self.loop.session.id, self.sessions()[:LISTED]
+        return {"options": listed, "value": own if own in listed else None}
+
     def _list_again(self) -> None:
-        self._list.options = self.sessions()[:LISTED]
-        self._list.value = self.loop.session.id if self.loop.session.id in self._list.options else None
+        for name, value in self._listed().items():
+            setattr(self._list, name, value)
 
     def _ask_typed(self) -> None:
         self.ask(self._text.value)

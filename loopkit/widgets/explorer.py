@@ -166,14 +166,15 @@ class LogExplorer(Panel):
         return [*self._notes, self._title(), self._table(), *self._chosen]
 
     def _dress(self) -> ipw.Widget:
+        self._plotted = self._to_plot()
+        png = self._picture(self._plotted)
         self._above, self._below = ipw.HTML(), ipw.HTML()
         back, on = self._button("‹", lambda: self.turn_to(self.page - 1)), self._button("›", lambda: self.turn_to(self.page + 1))
         bar = [self._button("Up", self.up), back, on, self._button("Load again", self.reload), self._above]
         self._lines = [self._button("", partial(self._pick, place)) for place in range(-1, self.rows)]  # the heading first
         for line in self._lines:
             line.style.font_family, line.layout.margin = "monospace", "0"
-        self._plot, self._plotted = ipw.Image(format="png", layout={"max_width": "100%", "object_fit": "contain"}), list[str]()
-        self._draw()
+        self._plot = ipw.Image(value=png, format="png", layout={"max_width": "100%", "object_fit": "contain"})
         self._table_box = ipw.VBox(self._lines, layout={"flex": "0 0 auto"})
         parts = [self._table_box, ipw.Box([self._plot], layout={"flex": "1 1 30em"})]
         beside = ipw.Box(parts, layout={"flex_flow": "row wrap", "align_items": "flex-start"})
@@ -193,14 +194,20 @@ class LogExplorer(Panel):
 
     def _draw(self) -> None:
         """Draw the sessions of the page anew, where they are others than those that are drawn."""
-        sessions = [self.session] if self.session is not None else self._shown()["session"].tolist()
+        sessions = self._to_plot()
         if sessions != self._plotted:
-            self._plotted, logs, png = sessions, self.logs.where(session=sessions), io.BytesIO()
-            if len(logs.usage):
-                figure = Figure(figsize=(8, 4), layout="constrained")
-                prefix_reuse(logs, figure.subplots())
-                figure.savefig(png, format="png", dpi=90)
-            self._plot.value = png.getvalue()
+            self._plot.value, self._plotted = self._picture(sessions), sessions
+
+    def _to_plot(self) -> list[str]:
+        return [self.session] if self.session is not None else self._shown()["session"].tolist()
+
+    def _picture(self, sessions: list[str]) -> bytes:
+        logs, png = self.logs.where(session=sessions), io.BytesIO()
+        if len(logs.usage):
+            figure = Figure(figsize=(8, 4), layout="constrained")
+            prefix_reuse(logs, figure.subplots())
+            figure.savefig(png, format="png", dpi=90)
+        return png.getvalue()
 
     def _paint(self) -> None:
         table = self._table()

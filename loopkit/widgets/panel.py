@@ -46,7 +46,7 @@ class Panel:
         raise NotImplementedError
 
     def _dress(self) -> ipw.Widget:
-        """Make the widgets."""
+        """Make the widgets; what can fail comes first, for a widget that was made has a comm."""
         raise NotImplementedError
 
     def _paint(self) -> None:

@@ -29,7 +29,7 @@ __all__ = ["Replay"]
 
 CHOICE: Final = (*VARIANTS, "window(4)")
 _TOKENS = {"changed": "changed", "read_tokens": "read", "read_tokens_more": "read more", "lost_tokens": "lost"}
-_TIMES = {"ttft_ms": "first token ms", "ttft_ms_more": "ms more", "ttft_ms_low": "at least", "ttft_ms_high": "at most"}
+_TIMES = {"ttft_ms": "waited ms", "ttft_ms_more": "ms more", "ttft_ms_low": "at least", "ttft_ms_high": "at most"}
 COLUMNS: Final = {"variant": "variant", "requests": "requests", **_TOKENS, **_TIMES, "causes": "causes"}
 "What is shown of ``loopkit.replay.summary``, and what it is called here."
 

@@ -6,6 +6,7 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
@@ -14,6 +15,7 @@ from loopkit.server.client import Server
 from loopkit.session.verify import verify
 from loopkit.widgets import panel as panel_module
 from loopkit.widgets.chat import ChatPanel
+from loopkit.widgets.explorer import LogExplorer
 from tests.loop.shop import OPTIONS, begin, calling, ctrl_c, done, log, reasoned, scripted, threads_of_ours
 from tests.server.scripted import HANG, sse, text
 from tests.widgets.open_things import open_things
@@ -96,6 +98,19 @@ def test_close_ends_a_running_turn_and_leaves_nothing_open(tmp_path: Path) -> No
         assert open_things() == opened
         assert panel._repr_mimebundle_() == {}
         assert "stopped: interrupted" in str(panel)
+
+
+def test_a_panel_that_cannot_be_dressed_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> NoReturn:
+        raise PermissionError
+
+    opened = open_things()
+    with scripted() as (server, _), begin(server, tmp_path) as loop:
+        for panel, fails in ((ChatPanel(loop), "sessions"), (LogExplorer(loop.session), "_picture")):
+            monkeypatch.setattr(panel, fails, refused)
+            with pytest.raises(PermissionError):
+                panel._repr_mimebundle_()
+            assert open_things() == opened
 
 
 def test_stop_just_when_a_turn_is_begun_stops_it(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_the_comparison_fills_in_run_by_run(session: Session, tiny: Server) -> N
         assert int(rows["lost_tokens"]["unchanged"]) == 0
         lost, read = int(rows["lost_tokens"]["live_system"]), int(rows["read_tokens"]["live_system"])
         assert lost > 0
-        assert f"live_system read {read:,} lost {lost:,}" in repr(panel)
+        assert f"<th>live_system</th><td>read {read:,} lost {lost:,}</td>" in panel._repr_html_()
         assert f">{read:,}</td>" in panel._below.value
         assert "system_changed" in str(panel)
         assert (panel._start.disabled, panel._stop.disabled) == (False, True)
