@@ -5,6 +5,7 @@ A total of which nothing is known is unknown, never 0. Knows nothing of files.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -72,13 +73,14 @@ def turns(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
     row = np.repeat(before[:-1], [_rows(part.usage) for part in parts]) + turn - 1
     requests, row = requests[turn > 0], row[turn > 0]
     last = np.searchsorted(row, np.arange(total), side="right") - 1
+    elapsed = (of_turns["ended"] - of_turns["time"]) / np.timedelta64(1, "ms")
     columns = {
         **_keys(parts, lengths),
         "turn": of_turns["turn"],
         "time": of_turns["time"],
         "tool_calls": of_turns["tool_calls"],
         "finish_reason": requests["finish_reason"].array[last],
-        "elapsed_ms": (of_turns["ended"] - of_turns["time"]) / np.timedelta64(1, "ms"),
+        "elapsed_ms": np.where(elapsed < 0, math.nan, elapsed),  # a clock was set back
         **_totals(requests, row, total),
     }
     return schema.build("turns", columns)

@@ -106,7 +106,7 @@ FRAMES: Mapping[str, tuple[Column, ...]] = {
         LOST,
         REUSE,
         FINISH,
-        Column("elapsed_ms", REAL, "ms", "from the turn's time to its last record"),
+        Column("elapsed_ms", REAL, "ms", "from the turn's time to its last record; <NA> where a clock was set back between"),
     ),
     "usage": (
         SESSION,

@@ -149,6 +149,13 @@ def test_a_carried_turn_that_is_whole_is_not_counted(tmp_path: Path) -> None:
     assert column(turns, "elapsed_ms") == [250, 1000]
 
 
+def test_a_clock_that_was_set_back_measures_nothing(tmp_path: Path) -> None:
+    write_session(
+        tmp_path, "a", [start("a"), user(9), assistant(4), usage(4, 1, 300, 0), user(10), assistant(11), usage(12, 2, 400, 304)]
+    )
+    assert column(load(tmp_path).turns, "elapsed_ms") == [None, 2000]
+
+
 def test_unknown_is_not_zero(tmp_path: Path) -> None:
     """A server that reports no cached tokens has not lost its cache."""
     unknown: list[LogRecord] = [user(1), assistant(2), usage(2, 1, 25, None, completion_tokens=None)]
