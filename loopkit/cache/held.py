@@ -8,6 +8,7 @@ pinned slot that is empty never looks. What rests on counters is confirmed; what
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from loopkit.cache.diagnosis import Diagnosis
@@ -35,10 +36,10 @@ def at_llama(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int) 
     evidence: dict[str, Any] = {"slot": slot}
     return (
         _restarted(previous, now, after, before, evidence)
-        or _cut(previous, now, after, slot, evidence)
+        or _cut(previous, now, between, evidence)
         or _generation(previous, now, evidence)
         or _others(previous, now, between, reusable, evidence)
-        or _checkpoint(previous, now, after, before, slot, evidence)
+        or _checkpoint(previous, now, evidence)
     )
 
 
@@ -87,13 +88,19 @@ def _restarted(
     return None
 
 
-def _cut(previous: Seen, now: Seen, after: Counters | None, slot: int | None, evidence: dict[str, Any]) -> Diagnosis | None:
+def _cut(previous: Seen, now: Seen, between: Sequence[Seen], evidence: dict[str, Any]) -> Diagnosis | None:
     """The server dropped tokens by itself: in the middle of the answer before, or of this prompt."""
     if now.tokens is not None and now.usage.prompt_tokens is not None and now.usage.prompt_tokens < len(now.tokens):
         return _made("server_truncated", "confirmed", "prompt", evidence, rendered_tokens=len(now.tokens))
-    held = None if after is None else after.holds(slot)
-    if held is not None and previous.kept is not None and 0 < held < previous.kept:
-        return _made("context_shifted", "confirmed", f"slot {slot}", evidence, held_tokens=held, written_tokens=previous.kept)
+    slot, size = previous.held_in, previous.context_size
+    held = None if previous.after is None else previous.after.holds(slot)
+    shrank = held is not None and previous.kept is not None and 0 < held < previous.kept
+    # a slot shifts only when it is full; else it was another's already when it was looked at
+    full = not _takers(between, slot) if size is None or previous.kept is None else previous.kept >= size
+    if shrank and full:
+        sure: Certainty = "suspected" if size is None else "confirmed"
+        found = {"held_tokens": held, "written_tokens": previous.kept, "context_size": size}
+        return _made("context_shifted", sure, f"slot {slot}", evidence, **found)
     shorter = (now.usage.prompt_tokens or 0) < (previous.usage.prompt_tokens or 0)
     if (
         shorter
@@ -123,7 +130,7 @@ def _generation(previous: Seen, now: Seen, evidence: dict[str, Any]) -> Diagnosi
 def _others(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int, evidence: dict[str, Any]) -> Diagnosis | None:
     """Others that were answered in between: the slot they took, and what the host cache made of it."""
     slot, before, after = previous.held_in, now.before, previous.after
-    takers = [seen for seen in between if slot is None or seen.held_in in (None, slot)]
+    takers = _takers(between, slot)
     held = None if before is None else before.holds(slot)
     known = before is not None and after is not None and held is not None and previous.kept is not None
     traffic = _traffic(after, before)
@@ -134,10 +141,18 @@ def _others(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int, e
         sure: Certainty = "confirmed" if traffic or between else "suspected"
         return _made("pinned_empty_slot", sure, f"slot {slot}", {**evidence, "others": [_name(seen) for seen in between]})
     changed = known and held != previous.kept
-    if not changed and (known or not (takers or traffic)):
+    if known and not changed:
+        # it held as much when the request was sent: another's, by chance as long, or another came in before it
+        more = _more_in_slot(now, slot)
+        takers = [seen for seen in takers if seen.held_in == slot and (traffic or _answered_while_waiting(seen, now))]
+        changed = more is True and (bool(takers) or not _at_checkpoint(previous, now))
+        if not changed and not (takers and (traffic or more is None)):
+            return None
+        evidence["others"] = [_name(seen) for seen in takers]
+    elif not (changed or takers or traffic):
         return None
     where = _name(takers[-1]) if takers else f"slot {slot}"
-    sure = "confirmed" if changed or any(seen.held_in == slot is not None for seen in takers) else "suspected"
+    sure = "confirmed" if changed or (not known and any(seen.held_in == slot is not None for seen in takers)) else "suspected"
     host = None if before is None else before.host_cache_mib
     rules = _thresholds(previous, now, takers, between, reusable)
     evidence = {**evidence, "host_cache_mib": host, "thresholds": rules}
@@ -151,6 +166,32 @@ def _others(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int, e
         if host:
             return _made("evicted", sure, "host cache", evidence)
     return _made("slot_taken", sure, where, evidence)
+
+
+def _takers(between: Sequence[Seen], slot: int | None) -> list[Seen]:
+    """Those that may have been answered in the slot."""
+    return [seen for seen in between if slot is None or seen.held_in in (None, slot)]
+
+
+def _answered_while_waiting(other: Seen, now: Seen) -> bool:
+    """Whether another was answered after a request had been sent."""
+    if other.time is None or now.time is None or now.elapsed_ms is None:
+        return False
+    sent = datetime.fromisoformat(now.time) - timedelta(milliseconds=now.elapsed_ms)
+    return datetime.fromisoformat(other.time) >= sent
+
+
+def _more_in_slot(now: Seen, slot: int | None) -> bool | None:
+    """Whether the slot answered more than one request between the counts before it and after it; None where that is not known."""
+    during, own = _traffic(now.before, now.after), (now.usage.prompt_tokens, now.usage.completion_tokens)
+    if during is None or own[0] is None or own[1] is None:
+        return None
+    if during <= own[0] + own[1]:
+        return False
+    counts = [None if each is None or each.slots is None else dict(enumerate(each.slots)) for each in (now.before, now.after)]
+    if counts[0] is None or counts[1] is None or slot is None:
+        return None
+    return True if all(counts[0].get(at) == held for at, held in counts[1].items() if at != slot) else None
 
 
 def _traffic(after: Counters | None, before: Counters | None) -> int | None:
@@ -204,12 +245,15 @@ def _at_checkpoint(previous: Seen, now: Seen) -> dict[str, Any]:
     return {"checkpoint": prompt - BEFORE_END, "cached_tokens": cached} if behind in (0, 1, 512, 513) else {}
 
 
-def _checkpoint(
-    previous: Seen, now: Seen, after: Counters | None, before: Counters | None, slot: int | None, evidence: dict[str, Any]
-) -> Diagnosis | None:
+def _checkpoint(previous: Seen, now: Seen, evidence: dict[str, Any]) -> Diagnosis | None:
     """The slot held the tokens until the request came, and still they were read: its memory cannot be cut back so far."""
+    slot, before = previous.held_in, now.before
     held = None if before is None else before.holds(slot)
     if now.engine != "llama.cpp" or held is None or held != previous.kept:
         return None
-    sure: Certainty = "suspected" if _traffic(after, before) else "confirmed"  # another may have left as many tokens there
+    # another may have left as many tokens there, or have come between the count and the request
+    alone = (
+        _more_in_slot(previous, slot) is not True and not _traffic(previous.after, before) and _more_in_slot(now, slot) is False
+    )
+    sure: Certainty = "confirmed" if alone else "suspected"
     return _made("no_checkpoint", sure, "memory", evidence, held_tokens=held, **_at_checkpoint(previous, now))

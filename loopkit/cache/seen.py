@@ -81,6 +81,8 @@ class Seen:
     model: str | None = None
     server: str | None = None
     "Its address: requests to another one take no cache."
+    context_size: int | None = None
+    "Tokens that a slot of it can hold."
     before: Counters | None = None
     "What the server counted just before it was sent."
     after: Counters | None = None
@@ -165,6 +167,7 @@ def _seen_in(epoch: _Epoch, tokens: Callable[[bytes], TokenView | None] | None) 
             tokens=None if tokens is None else tokens(body),
             engine=start.server.engine,
             model=start.server.model,
+            context_size=start.server.context_size,
         )
         loss = epoch.records[at + 1] if at + 1 < len(epoch.records) else None
         if isinstance(loss, CacheLoss):
@@ -184,8 +187,9 @@ def _with(evidence: dict[str, Any], previous: Seen | None, now: Seen) -> tuple[S
     rendered = evidence.get("rendered")
     found = None if rendered is None else Rendered(**rendered)
     now = replace(now, before=before, after=after, rendered=found, restored=evidence.get("restored_tokens"))
-    if previous is not None and "after" in counters.get("previous", {}):
-        previous = replace(previous, after=_counters(counters["previous"]["after"]))
+    if previous is not None:
+        known = {name: _counters(counters.get("previous", {}).get(name)) for name in ("before", "after")}
+        previous = replace(previous, before=known["before"] or previous.before, after=known["after"] or previous.after)
     return previous, now
 
 

@@ -125,8 +125,9 @@ class Logs:
     def diagnose(self) -> Findings:
         """Say every loss and its cause, and how much of the log could be judged at all.
 
-        The losses are those of ``cache_loss``; one of a session that had no cause live is judged once more, for now the other
-        sessions at its server are known. Replays break the contract on purpose, and count only where nothing else is there.
+        The losses are those of ``cache_loss``; one of a session that had no cause live, or one that another session's requests in
+        its slot can feign, is judged once more, for now the other sessions at its server are known. Replays break the contract on
+        purpose, and count only where nothing else is there.
 
         Examples
         --------

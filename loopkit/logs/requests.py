@@ -27,6 +27,8 @@ from loopkit.records import Usage
 __all__ = ["diagnosed", "export", "prompts"]
 
 UNEXPLAINED = "unexplained"
+DOUBTED = (UNEXPLAINED, "context_shifted", "no_checkpoint")
+"Causes that a session alone names where it cannot see that another took its slot."
 COUNTED = ("expected", "reusable", "cached", "lost")
 SALT = 16
 "Bytes that a salt has at least: with a shorter one, texts could be guessed and tried."
@@ -48,8 +50,8 @@ def prompts(parts: Iterable[Part]) -> Iterator[Prompt]:
 def diagnosed(parts: Iterable[Part]) -> Findings:
     """The losses of a log with their causes; replays, which break the contract on purpose, only where nothing else is there.
 
-    Causes are those that were found live, or when a foreign log was read. Only what nobody could explain then is judged again:
-    now the other sessions at the same server are known, too.
+    Causes are those that were found live, or when a foreign log was read. Judged again is only what nobody could explain then, or
+    took for the server's memory: now the other sessions at the same server are known, too.
     """
     every = list(parts)
     judged = [part for part in every if part.source != "replay"] or every
@@ -74,8 +76,9 @@ def _losses(part: Part, again: Mapping[tuple[str | None, int, int | None], Diagn
         seen = _of_row(part, row)
         cause, certainty, mendable_by, where, evidence = (found[name][at] for name in Diagnosis._fields)
         said = Diagnosis(cause, certainty, mendable_by, where, decode(evidence))
-        if said.cause == UNEXPLAINED:
-            said = again.get((seen.session, seen.epoch, seen.request), said)
+        if said.cause in DOUBTED:
+            anew = again.get((seen.session, seen.epoch, seen.request), said)
+            said = anew if anew.cause not in (said.cause, UNEXPLAINED) or said.cause == UNEXPLAINED else said
         before = at - 1 if at and found["row"][at - 1] == row - 1 else None
         same = before is not None and all(found[name][before] == found[name][at] for name in ("cause", "where"))
         expected, reusable, cached, lost = (int(found[f"{name}_tokens"][at]) for name in COUNTED)
@@ -84,7 +87,7 @@ def _losses(part: Part, again: Mapping[tuple[str | None, int, int | None], Diagn
 
 def _judged_again(parts: Sequence[Part]) -> dict[tuple[str | None, int, int | None], Diagnosis]:
     """What the requests of all sessions together explain; their bodies are only read where a loss has no cause."""
-    if not any(part.requests is not None and UNEXPLAINED in part.losses["cause"] for part in parts):
+    if not any(part.requests is not None and not set(DOUBTED).isdisjoint(part.losses["cause"]) for part in parts):
         return {}
     seen = sorted((each for part in parts for each in _near_losses(_seen(part))), key=lambda each: each.time or "")
     return {(loss.seen.session, loss.seen.epoch, loss.seen.request): loss.diagnosis for loss in diagnose(seen).losses}

@@ -55,12 +55,13 @@ class Watch:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._unanswered: list[object] = [] if server.engine == "llama.cpp" else [llama.slots, llama.metrics]
+        self._earlier: Counters | None = None  # before the request before
         self._before: Counters | None = None
         self._after: Counters | None = None
 
     def sending(self) -> None:
         """A request is about to be sent."""
-        self._before = self._counted()
+        self._earlier, self._before = self._before, self._counted()
 
     def answered(self) -> Counters | None:
         """It was answered, and is in the log."""
@@ -107,6 +108,7 @@ class Watch:
             engine=self._server.engine,
             model=self._server.model,
             server=self._server.url,
+            context_size=self._server.context_size,
         )
 
     def lost(
@@ -141,8 +143,9 @@ class Watch:
 
     def judged(self, previous: Seen, now: Seen, expected: Expectation, between: Sequence[Seen] = ()) -> CacheLoss:
         """The record of a loss, judged with the counters around the request and the tokens of both prompts."""
-        previous, now = self._with_tokens(replace(previous, after=previous.after or self._after), now)
-        now = replace(now, before=self._before)
+        counted = {"before": previous.before or self._earlier, "after": previous.after or self._after}
+        previous, now = self._with_tokens(replace(previous, **counted), now)
+        now = replace(now, before=self._before, after=self._counted())
         rendered = rendered_of(previous, now)
         return CacheLoss(
             time=now.time or Timestamp.now(),

@@ -157,6 +157,23 @@ def slot_taken_unpinned(lab: Lab) -> None:
         talk.some(1, 2)
 
 
+def slot_taken_before_it_was_counted(lab: Lab) -> None:
+    """Two processes in one slot: what stands there after an answer is the other's already."""
+    with serve("tiny", slots=1, cache_ram_mib=0) as server:
+        talk, other = Talk(lab, server, "a", size=60).some(), Talk(lab, server, "b", size=20)
+        talk.messages.append({"role": "user", "content": lab.text() + "."})
+        talk.send(then=other.ask)
+        talk.ask(Truth(("slot_taken",), "session b"))
+
+
+def slot_taken_after_it_was_counted(lab: Lab) -> None:
+    """Two processes in one slot: the other's request comes between the counts and ours."""
+    with serve("tiny", slots=1, cache_ram_mib=0) as server:
+        talk, other = Talk(lab, server, "a").some(), Talk(lab, server, "b")
+        talk.messages.append({"role": "user", "content": lab.text() + "."})
+        talk.send(Truth(("slot_taken",), "session b"), first=other.ask)
+
+
 def branched_with_host_cache(lab: Lab) -> None:
     with serve("tiny", slots=1, cache_ram_mib=64) as server:
         talk = Talk(lab, server, "a", size=80).some(3, 4)
@@ -330,6 +347,8 @@ ONE: list[Injection] = [
     arguments_edited,
     slot_taken,
     slot_taken_unpinned,
+    slot_taken_before_it_was_counted,
+    slot_taken_after_it_was_counted,
     branched_with_host_cache,
     moved_out_of_host_cache,
     too_large_for_host_cache,

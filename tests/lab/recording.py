@@ -14,7 +14,20 @@ from loopkit.encoding import decode, encode
 from loopkit.records import Usage
 from loopkit.server.tokens import Run, TokenView
 
-PLAIN = ("session", "epoch", "request", "time", "elapsed_ms", "slot", "engine", "build", "model", "server", "restored")
+PLAIN = (
+    "session",
+    "epoch",
+    "request",
+    "time",
+    "elapsed_ms",
+    "slot",
+    "engine",
+    "build",
+    "model",
+    "server",
+    "context_size",
+    "restored",
+)
 
 
 def write(path: Path, requests: Iterable[Seen]) -> None:

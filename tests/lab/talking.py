@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,27 +90,43 @@ class Talk:
         other.body, other._watch = b"", Watch(self.server)
         return other
 
-    def send(self, truth: Truth | None = None, *, restored: int | None = None) -> None:
-        """Send what there is, and take the answer in; without a truth nothing was done to it."""
+    def send(
+        self,
+        truth: Truth | None = None,
+        *,
+        restored: int | None = None,
+        first: Callable[[], object] | None = None,
+        then: Callable[[], object] | None = None,
+    ) -> None:
+        """Send what there is, and take the answer in; without a truth nothing was done to it.
+
+        What is done ``first`` comes between the server's counts and the request, and ``then`` between the answer and the counts.
+        """
         before, slot = self.body, {} if self.slot is None else {"id_slot": self.slot}
         tools = {"tools": self.tools} if self.tools else {}
         self.body = encode({**self.options, **slot, **tools, "messages": self.messages})
         self.request += 1
         watch = self._watch
         watch.sending()
+        began = time.monotonic()
+        if first is not None:
+            first()
         completion = self.server.complete(Request.of(self.body), first_call=100 * self.request)
+        elapsed, now, place = (time.monotonic() - began) * 1000, Timestamp.now(), len(self.lab.seen)
+        if then is not None:
+            then()
         watch.answered()
         view = self.server.tokens(self.body)
         assert view is not None
-        now = Timestamp.now()
-        self.lab.seen.append(
+        self.lab.seen.insert(
+            place,
             Seen(
                 usage=completion.usage,
                 session=self.name,
                 epoch=self.epoch,
                 request=self.request,
                 time=now,
-                elapsed_ms=completion.elapsed_ms,
+                elapsed_ms=elapsed,
                 slot=self.slot,
                 body=self.body,
                 tokens=view.checked(completion.usage.prompt_tokens),
@@ -116,10 +134,11 @@ class Talk:
                 build=self.server.build,
                 model=self.server.model,
                 server="lab",
+                context_size=self.server.context_size,
                 before=watch._before,
                 after=watch._after,
                 restored=restored,
-            )
+            ),
         )
         key = (self.name, self.epoch, self.request)
         if truth is None:

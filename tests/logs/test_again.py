@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from loopkit.cache.prompts import Prompt
 from loopkit.encoding import decode, sha256
 from loopkit.errors import BaselineError, InvalidConfig, LogError, TornLog
 from loopkit.logs.load import Logs, load
+from loopkit.loop.start import start as begin
 from loopkit.records import LogRecord
+from loopkit.server.client import connect, serve
 from loopkit.session.journal import close_line
 from tests.logs.make import assistant, end, kept, loss, replay, stamp, start, usage, user, write, write_session
 from tests.logs.test_load import TOOLS, column
@@ -38,6 +41,27 @@ def test_messages(tmp_path: Path) -> None:
     with_text = load(tmp_path, content=True).messages
     assert column(with_text, "content")[:4] == ["Be brief.", "What is the time in Lima?", "It is nine.", "09:00"]
     pd.testing.assert_frame_equal(with_text.drop(columns="content"), made)
+
+
+@pytest.mark.server
+def test_two_processes_in_one_slot_are_named_by_both_logs(tmp_path: Path) -> None:
+    """Each sees of the other only what the slot holds: live that looks like a shifted context or a missing checkpoint."""
+    with serve("tiny", slots=1, cache_ram_mib=0) as server:
+
+        def talk(name: str) -> None:
+            with connect(server.url, api_key=server.api_key) as other:
+                with begin(other, system=f"You are {name}. " * 20, slot=0, home=tmp_path, id=name, memory="") as loop:
+                    loop.on_event = None
+                    for _ in range(8):
+                        loop.ask("Hello.")
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(talk, ("a", "b")))
+    logs = load(tmp_path)
+    assert len(logs.cache_loss)  # both are as long, so that even the slot's count may be the other's
+    sure = logs.cache_loss[logs.cache_loss["certainty"] == "confirmed"]
+    assert set(sure["cause"]) <= {"slot_taken"}
+    assert {loss.diagnosis.cause for loss in logs.diagnose().losses} == {"slot_taken"}
 
 
 def test_a_message_has_the_bytes_that_were_sent(tmp_path: Path) -> None:
