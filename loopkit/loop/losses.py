@@ -143,8 +143,8 @@ class Watch:
 
     def judged(self, previous: Seen, now: Seen, expected: Expectation, between: Sequence[Seen] = ()) -> CacheLoss:
         """The record of a loss, judged with the counters around the request and the tokens of both prompts."""
-        counted = {"before": previous.before or self._earlier, "after": previous.after or self._after}
-        previous, now = self._with_tokens(replace(previous, **counted), now)
+        previous = replace(previous, before=previous.before or self._earlier, after=previous.after or self._after)
+        previous, now = self._with_tokens(previous, now)
         now = replace(now, before=self._before, after=self._counted())
         rendered = rendered_of(previous, now)
         return CacheLoss(

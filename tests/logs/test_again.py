@@ -56,9 +56,9 @@ def test_two_processes_in_one_slot_are_named_by_both_logs(tmp_path: Path) -> Non
                         loop.ask("Hello.")
 
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(talk, ("a", "b")))
+            list(pool.map(talk, ("a", "another")))
     logs = load(tmp_path)
-    assert len(logs.cache_loss)  # both are as long, so that even the slot's count may be the other's
+    assert len(logs.cache_loss)
     sure = logs.cache_loss[logs.cache_loss["certainty"] == "confirmed"]
     assert set(sure["cause"]) <= {"slot_taken"}
     assert {loss.diagnosis.cause for loss in logs.diagnose().losses} == {"slot_taken"}
