@@ -153,11 +153,11 @@ def _draw(logs: Any, path: Path) -> None:
 
 def _print(summary: Summary, out: Path) -> None:
     names = ("requests", "prompt_tokens", "cached_tokens", "read_tokens", "lost_tokens", "prompt_ms")
-    print(f"{'':16}{'contract kept':>16}{'clock in system':>18}")
+    print(f"{'':16}{'contract kept':>16}{'clock in the system prompt':>29}")
     for name in names:
         cells = ("not reported" if side[name] is None else f"{side[name]:,.0f}" for side in (summary.kept, summary.broken))
         kept, broken = cells
-        print(f"{name.replace('_', ' '):16}{kept:>16}{broken:>18}")
+        print(f"{name.replace('_', ' '):16}{kept:>16}{broken:>29}")
     read, wasted = summary.kept["read_tokens"], summary.broken["read_tokens"]
     if read and wasted:
         print(

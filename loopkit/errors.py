@@ -76,6 +76,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 def _short(value: object, limit: int = 80) -> str:
     """Quote ``value`` in at most ``limit`` characters, with the middle left out."""
     text = ascii(value)

@@ -11,9 +11,20 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from loopkit.card import Card
 from loopkit.encoding import encode, encode_texts
 
-__all__ = ["ChatMessage", "Extra", "FunctionSchema", "Part", "ToolCall", "ToolCallFunction", "ToolSchema", "encode_message"]
+__all__ = [
+    "ChatMessage",
+    "Extra",
+    "FunctionSchema",
+    "Lined",
+    "Part",
+    "ToolCall",
+    "ToolCallFunction",
+    "ToolSchema",
+    "encode_message",
+]
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
@@ -21,6 +32,19 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     The type checker wants frozen and kw_only said again of each.
     """
+
+
+class Lined(Part, frozen=True, kw_only=True):
+    """A part that shows itself on one line, without the members that it does not have."""
+
+    def __repr__(self) -> str:
+        members = ((name, getattr(self, name)) for name in self.__struct_fields__ if name != "time")
+        facts = [(name, _told(value)) for name, value in members if value is not msgspec.UNSET and value is not None]
+        return Card(type(self).__name__, facts, spare=[name for name, value in facts if value in ("True", "False")]).text()
+
+
+def _told(value: object) -> str:
+    return f"{value:,}" if type(value) is int else " ".join(str(value).split())
 
 
 class Extra(Part, frozen=True, kw_only=True):

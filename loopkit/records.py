@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from loopkit.encoding import decode, encode, encode_texts, find_unencodable
 from loopkit.errors import EncodeError
 from loopkit.ids import TIME, Timestamp
-from loopkit.messages import Extra, Part, ToolCall
+from loopkit.messages import Extra, Lined, Part, ToolCall
 
 __all__ = [
     "FORMAT",
@@ -119,7 +119,7 @@ class Forked(Part, frozen=True, kw_only=True):
     "The last line of the original that was taken over."
 
 
-class _Record(Part, frozen=True, kw_only=True, tag_field="kind"):
+class _Record(Lined, frozen=True, kw_only=True, tag_field="kind"):
     time: Time
 
 

@@ -33,6 +33,11 @@ from loopkit.session.lines import LineFile, make_parents
 
 __all__ = ["Run", "run"]
 
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 OURS = {"session": "string", "run": "Int64", "elapsed_ms": "Float64", "error": "string"}
 "Columns of the frame beside parameters and results, and their dtypes."
 DTYPES = {

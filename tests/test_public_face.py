@@ -49,6 +49,13 @@ def test_the_names_are_these() -> None:
     assert dir(lk) == FACE
 
 
+@pytest.mark.parametrize("name", ["cache", "errors", "logs", "memory", "plot", "record", "replay", "sweep", "widgets"])
+def test_a_module_lists_what_it_is_for_and_none_of_its_imports(name: str) -> None:
+    module = getattr(lk, name)
+    assert dir(module) == sorted(module.__all__)
+    assert all(hasattr(module, each) for each in dir(module))
+
+
 @pytest.mark.parametrize("name", FACE)
 def test_each_name_can_be_had_and_is_documented(name: str) -> None:
     thing = getattr(lk, name)

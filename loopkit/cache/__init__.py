@@ -37,3 +37,7 @@ __all__ = [
     "seen_in",
     "template_matrix",
 ]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 __all__ = ["scan"]
 
 
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 def __getattr__(name: str) -> Any:
     if name != "scan":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

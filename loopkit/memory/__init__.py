@@ -20,3 +20,7 @@ __all__ = [
     "ServerModel",
     "open",
 ]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from loopkit.card import Card
 from loopkit.errors import InvalidConfig
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash, Timestamp
 from loopkit.memory.ingest import begin_run
@@ -53,6 +54,12 @@ class Built(NamedTuple):
     "Of the model: the steps that were paid for."
     steps: int
     "All of them."
+
+    def __repr__(self) -> str:
+        facts = [("paid", f"{self.calls:,} of {self.steps:,} steps"), ("node", "none")]
+        if self.node is not None:
+            facts[1:] = [("node", f"{self.node.level} {self.node.sha256[:8]}"), ("text", " ".join(self.node.text.split()))]
+        return Card("Built", facts).text()
 
 
 class _Step(NamedTuple):

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from loopkit.card import Card
 from loopkit.errors import LogError
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
 from loopkit.memory.store import Store
@@ -45,6 +46,13 @@ class Recalled(NamedTuple):
     "BM25; the higher the better."
     provenance: tuple[Provenance, ...]
     "Where each chunk that it was made from begins."
+
+    def __repr__(self) -> str:
+        first, *others = (f"{place.source}@{place.offset}" for place in self.provenance)
+        facts = [("score", f"{self.score:.3g}"), ("from", first + (f" and {len(others):,} more" if others else ""))]
+        return Card(
+            f"Recalled {self.node.level} {self.node.sha256[:8]}", [*facts, ("text", " ".join(self.node.text.split()))]
+        ).text()
 
 
 class Evidence(NamedTuple):

@@ -11,3 +11,7 @@ from loopkit.plot.tree import prefix_tree
 from loopkit.plot.variants import compare
 
 __all__ = ["compare", "prefix_reuse", "prefix_tree", "provenance", "reuse_matrix", "timeline"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

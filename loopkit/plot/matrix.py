@@ -105,7 +105,7 @@ def reuse_matrix(requests: Iterable[Request | Prompt | bytes], ax: Axes | None =
     ax = new_axes(6.8, 5.6) if ax is None else ax
     count = len(matrix.order)
     if not count:
-        ax.set(title="no requests", xticks=[], yticks=[])
+        ax.set(title="no request whose prompt is known: of a log without bodies there is none", xticks=[], yticks=[])
         return ax
     colours = colormaps["Blues"].with_extremes(bad=BAD)
     edges = (0.5, count + 0.5, count + 0.5, 0.5)
@@ -134,4 +134,5 @@ def _draw_sessions(ax: Axes, sessions: list[str | None]) -> None:
     middles = [(start + stop) / 2 + 0.5 for start, stop in zip(starts, [*starts[1:], len(sessions)])]
     names = [shown("no session" if sessions[start] is None else sessions[start], 24) for start in starts]
     ax.set_yticks(middles, names, fontsize="small", **PLAIN)
-    ax.set_ylabel("session")
+    ax.set_xticks(middles, names, fontsize="small", rotation=90, **PLAIN)
+    ax.set(xlabel="session", ylabel="session")

@@ -73,7 +73,9 @@ def timeline(logs: Logs | pd.DataFrame, ax: Axes | None = None) -> Axes:
     for column, times in drawn.items():
         if len(times.read):
             _draw(ax, times, LOOKS[column])
-    if wide:
+    if not len(reads):
+        ax.set(xticks=[], yticks=[])
+    elif wide:
         ax.set(xscale="log", yscale="log")
         ax.xaxis.set_major_formatter("{x:,g}")
         ax.yaxis.set_major_formatter("{x:,g}")

@@ -15,6 +15,10 @@ from loopkit.record.transport import Transport
 __all__ = ["Proxy", "Transport", "proxy", "transport"]
 
 
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 def proxy(url: str, home: str | Path = "runs", *, port: int = 0) -> Proxy:
     """Stand before a server on 127.0.0.1, in a thread of this process; `loopkit record` is the same as a command.
 

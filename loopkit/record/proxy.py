@@ -96,8 +96,9 @@ class Proxy:
         self.close()
 
     def _card(self) -> Card:
-        facts = [("before", self.upstream), ("recorded", f"{self.recorded:,}"), ("not recorded", f"{self.missed:,}")]
-        return Card(f"Proxy {self.url}", [fact for fact in facts if self.missed or fact[0] != "not recorded"])
+        facts = [("before", self.upstream), ("recorded", f"{self.recorded:,}")]
+        more = (("under way", self._recorder.under_way), ("not recorded", self.missed))
+        return Card(f"Proxy {self.url}", [*facts, *((name, f"{count:,}") for name, count in more if count)])
 
     def __repr__(self) -> str:
         return self._card().text()

@@ -121,6 +121,8 @@ class Recorder:
         The log; it is made with its first line.
     recorded, missed : int
         Requests whose line is on disk, and those whose is not.
+    under_way : int
+        Requests that are not over, or whose line is being written.
     """
 
     def __init__(self, home: str | Path) -> None:
@@ -129,7 +131,7 @@ class Recorder:
         self._home = Path(home)
         self._log = self._new()
         make_parents(self.path)
-        self.recorded = self.missed = 0
+        self.recorded = self.missed = self._begun = self._over = 0
         self._writer = ThreadPoolExecutor(1, "loopkit-record")
 
     @property
@@ -142,7 +144,14 @@ class Recorder:
     def begin(self, method: str, path: str) -> Exchange | None:
         """A request is sent; None where it is none of a completion, and only passed on."""
         path = path.partition("?")[0]
-        return Exchange(self, path) if method == "POST" and path.endswith(COMPLETIONS) else None
+        if method != "POST" or not path.endswith(COMPLETIONS):
+            return None
+        self._begun += 1
+        return Exchange(self, path)
+
+    @property
+    def under_way(self) -> int:
+        return self._begun - self._over
 
     def take(self, exchange: Exchange, how: How, ended: str, elapsed_ms: float) -> Future[None]:
         """Write an exchange that is over, in its turn."""
@@ -161,6 +170,8 @@ class Recorder:
             if isinstance(error, SessionIOError) and error.doing != "append":  # what the file holds is not known
                 self._log.close()
                 self._log = self._new()
+        finally:
+            self._over += 1
 
     def close(self) -> None:
         """Wait until all is written; a second time does nothing."""

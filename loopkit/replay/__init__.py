@@ -9,3 +9,7 @@ from loopkit.replay.costs import summary, told
 from loopkit.replay.sending import run
 
 __all__ = ["compare", "run", "summary", "told"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -8,3 +8,7 @@ from loopkit.widgets.explorer import LogExplorer
 from loopkit.widgets.replay import Replay
 
 __all__ = ["ChatPanel", "LogExplorer", "Replay"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

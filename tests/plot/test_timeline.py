@@ -83,6 +83,7 @@ def test_logs_will_do_and_nothing_at_all(tmp_path: Path) -> None:
     assert drawn(ax)
     nothing = timeline(empty("usage"))
     assert (nothing.get_title(), nothing.get_legend()) == ("no times known", None)
+    assert (list(nothing.get_xticks()), list(nothing.get_yticks())) == ([], [])
     assert drawn(nothing)
 
 
