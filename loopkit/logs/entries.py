@@ -8,6 +8,7 @@ from the one that its conversation had last. Knows nothing of files, formats or 
 from __future__ import annotations
 
 import datetime
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -16,7 +17,7 @@ from msgspec import Struct
 from loopkit.provenance import Record, Role
 from loopkit.records import Usage
 
-__all__ = ["Call", "Compaction", "Conversation", "Entry", "Link", "Said", "When", "moment", "rfc3339"]
+__all__ = ["Call", "Compaction", "Conversation", "Digest", "Entry", "Link", "Said", "When", "moment", "rfc3339"]
 
 When: TypeAlias = "str | int | None"
 "A time as its source has it: ISO 8601 with a zone, or microseconds since 1970; None where it says none."
@@ -46,6 +47,41 @@ class Link(Struct, frozen=True, gc=False):
     time: When = None
 
 
+class Digest:
+    r"""What is kept of a message where nobody asked for its text: size and SHA-256 of its parts, each once, a line apart.
+
+    Examples
+    --------
+    >>> digest = Digest()
+    >>> for part in ("Hi", "there", "Hi"):
+    ...     digest.add(part)
+    >>> digest.bytes, digest.sha256 == hashlib.sha256(b"Hi\nthere").hexdigest()
+    (8, True)
+    """
+
+    __slots__ = ("_hash", "_parts", "bytes")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._hash = hashlib.sha256()
+        self._parts: set[bytes] = set()
+
+    def add(self, text: str) -> None:
+        """Add a part."""
+        data = text.encode("utf-8", "surrogatepass")
+        part = hashlib.sha256(data).digest()
+        if part not in self._parts:
+            data = b"\n" + data if self._parts else data
+            self._parts.add(part)
+            self._hash.update(data)
+            self.bytes += len(data)
+
+    @property
+    def sha256(self) -> str:
+        """The hash, as `loopkit.encoding.sha256` writes it."""
+        return self._hash.hexdigest()
+
+
 class Said(Link, frozen=True, kw_only=True, gc=False):
     """A message."""
 
@@ -57,7 +93,7 @@ class Said(Link, frozen=True, kw_only=True, gc=False):
     tool: str | None = None
     key: str | None = None
     "Of several parts of one message the same."
-    record: Record | None = None
+    record: Record | Digest | None = None
     "None where texts were not asked for."
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -25,7 +25,7 @@ from loopkit.cache.seen import Seen
 from loopkit.encoding import encode
 from loopkit.errors import LogError
 from loopkit.logs.columns import Columns, Message, Part, message, message_columns
-from loopkit.logs.entries import Call, Entry, Said, When, moment, rfc3339
+from loopkit.logs.entries import Call, Digest, Entry, Said, When, moment, rfc3339
 from loopkit.logs.source import Source
 from loopkit.logs.threads import Epoch, Row, Session, Threads, Turn
 from loopkit.provenance import Record, Role
@@ -40,6 +40,8 @@ NO_COUNT, NO_NUMBER, NO_TEXT = (np.broadcast_to(np.array(value), 1 << 40) for va
 "What is not known, as often as one likes, in the memory of one."
 DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 FORM = b"0000-00-00T00:00:00.000Z\0"
+How: TypeAlias = Literal["usage", "digests", "texts"]
+"How much of a file is read again."
 TIMES = ("ttft_ms", "prompt_ms", "predicted_ms")
 
 
@@ -207,39 +209,63 @@ class _Again:
     def __init__(self, entries: Callable[..., Iterator[Entry]], path: Path) -> None:
         self._entries = entries
         self._path = path
-        self._ready: dict[tuple[str, int, bool], tuple[Session, Epoch]] = {}
+        self._ready: dict[tuple[str, int, How], tuple[Session, Epoch]] = {}
         "What the last reading found and nobody has taken yet: a file may hold thousands of conversations."
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Again, (self._entries, self._path)
 
-    def _epoch(self, session: str, epoch: int, *, texts: bool) -> tuple[Session, Epoch] | None:
-        if (session, epoch, texts) not in self._ready:
+    def _epoch(self, session: str, epoch: int, how: How) -> tuple[Session, Epoch]:
+        if (session, epoch, how) not in self._ready:
             source = Source(self._path, errors="report")  # its faults were told when it was read first
-            found = Threads(self._entries(source, texts=texts), source).sessions.values()
-            self._ready = {(one.id, each.number, texts): (one, each) for one in found for each in one.epochs}
-        return self._ready.pop((session, epoch, texts), None)
+            entries = self._entries(source, texts=how != "usage")
+            found = Threads(_digested(entries) if how == "digests" else entries, source).sessions.values()
+            self._ready = {(one.id, each.number, how): (one, each) for one in found for each in one.epochs}
+        if (session, epoch, how) not in self._ready:
+            raise LogError(str(self._path), "it has changed since it was loaded", "Load it again")
+        return self._ready.pop((session, epoch, how))
 
     def messages(self, session: str, epoch: int, *, content: bool) -> Columns:
-        found = self._epoch(session, epoch, texts=True)
-        said = () if found is None else merged(found[1])
-        return message_columns(_message(index, *each, content=content) for index, each in enumerate(said))
+        _, found = self._epoch(session, epoch, "texts" if content else "digests")
+        return message_columns(_texts_of(found) if content else _digests_of(found))
 
     def requests(self, session: str, epoch: int) -> Iterator[Seen | Prompt]:
-        found = self._epoch(session, epoch, texts=False)
-        if found is None:
-            raise LogError(str(self._path), "it has changed since it was loaded", "Load it again")
-        for index, row in enumerate(_in_order(found[1])):
+        of, found = self._epoch(session, epoch, "usage")
+        for index, row in enumerate(_in_order(found)):
             if row.call.blocks is not None:
                 yield Prompt(blocks=row.call.blocks)
             else:
-                yield dataclasses.replace(_seen(found[0], row, row.previous), request=index + 1)
+                yield dataclasses.replace(_seen(of, row, row.previous), request=index + 1)
 
 
-def _message(index: int, turn: Turn | None, record: Record, tool: str | None, *, content: bool) -> Message:
-    number = None if turn is None or turn.number < 0 else turn.number
-    data = record.text.encode("utf-8", "surrogatepass")
-    return message(number, index, ROLES[record.role], data, tool=tool, content=record.text if content else None)
+def _digested(entries: Iterator[Entry]) -> Iterator[Entry]:
+    """The same entries without texts, of which a digest is made as they come: a file may be nothing but text."""
+    of_parts: dict[str, Digest] = {}
+    for entry in entries:
+        if isinstance(entry, Said) and isinstance(entry.record, Record):
+            digest = Digest() if entry.key is None else of_parts.setdefault(f"{entry.session} {entry.key}", Digest())
+            digest.add(entry.record.text)
+            entry = replace(entry, record=digest)
+        yield entry
+
+
+def _digests_of(epoch: Epoch) -> Iterator[Message]:
+    firsts: dict[str | int, tuple[Turn | None, Said]] = {}
+    for at, (turn, said) in enumerate(epoch.said):
+        firsts.setdefault(said.key or at, (turn, said))
+    for index, (turn, said) in enumerate(firsts.values()):
+        assert isinstance(said.record, Digest)
+        yield Message(_number(turn), index, ROLES[said.role], said.record.bytes, said.record.sha256, tool=said.tool)
+
+
+def _texts_of(epoch: Epoch) -> Iterator[Message]:
+    for index, (turn, record, tool) in enumerate(merged(epoch)):
+        data = record.text.encode("utf-8", "surrogatepass")
+        yield message(_number(turn), index, ROLES[record.role], data, tool=tool, content=record.text)
+
+
+def _number(turn: Turn | None) -> int | None:
+    return None if turn is None or turn.number < 0 else turn.number
 
 
 def merged(epoch: Epoch) -> Iterator[tuple[Turn | None, Record, str | None]]:
@@ -248,8 +274,8 @@ def merged(epoch: Epoch) -> Iterator[tuple[Turn | None, Record, str | None]]:
     for index, (turn, said) in enumerate(epoch.said):
         parts.setdefault(said.key or index, []).append((turn, said))
     for (turn, first), *more in parts.values():
-        assert first.record is not None
-        texts = dict.fromkeys(said.record.text for _, said in ((turn, first), *more) if said.record is not None)
+        assert isinstance(first.record, Record)
+        texts = dict.fromkeys(said.record.text for _, said in ((turn, first), *more) if isinstance(said.record, Record))
         yield turn, replace(first.record, text="\n".join(texts)), first.tool
 
 

@@ -8,7 +8,9 @@ import os
 import pickle
 import re
 import shutil
+import tracemalloc
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -387,14 +389,49 @@ def test_a_name_that_is_no_utf_8_is_a_name_like_any_other(tmp_path: Path) -> Non
     assert "\udcff" not in "".join(summary(logs))
 
 
-def test_a_file_that_has_changed_since_is_not_asked_for_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [False, True])
+def test_a_file_that_was_replaced_since_is_not_asked_for_more(tmp_path: Path, content: bool) -> None:
     path = tmp_path / "x.jsonl"
-    shutil.copy(place("pi/branches"), path)
-    [part] = lk.load(path).parts
-    path.write_bytes(place("pi/retried").read_bytes())
-    assert part.requests is not None
-    with pytest.raises(LogError, match="it has changed since it was loaded"):
-        list(part.requests())
+    for sample in SAMPLES:
+        if place(sample).is_file():
+            shutil.copy(place(sample), path)
+            logs = lk.load(path, errors="report", content=content)
+            path.write_bytes(place("pi/retried" if sample != "pi/retried" else "pi/branches").read_bytes())
+            with pytest.raises(LogError, match="it has changed since it was loaded"):
+                list(logs.requests())
+            with pytest.raises(LogError, match="it has changed since it was loaded"):
+                _ = logs.messages
+
+
+TEXT = 1 << 18
+TIME = {"timestamp": "2026-11-30T07:31:05Z"}
+BEGINNINGS: dict[str, dict[str, Any]] = {
+    "pi": {"type": "session", "version": 3, "id": "s", "cwd": "."},
+    "codex": {"type": "session_meta", "payload": {"id": "s"}},
+}
+LONG_MESSAGES: dict[str, Callable[[int], dict[str, Any]]] = {
+    "claude_code": lambda n: told(n, "2026-11-30T07:31:05Z") | {"message": {"id": f"m{n}", "content": [_text(n)], "usage": {}}},
+    "pi": lambda n: {"type": "message", "message": {"role": "user", "content": [_text(n)]}},
+    "codex": lambda n: {"type": "response_item", "payload": {"type": "message", "role": "assistant", "content": [_text(n)]}},
+}
+
+
+def _text(number: int) -> dict[str, Any]:
+    return {"type": "text", "text": f"{number:03}" * (TEXT // 3)}
+
+
+@pytest.mark.parametrize("source", LONG_MESSAGES)
+def test_messages_without_their_text_take_no_memory_for_it(tmp_path: Path, source: str) -> None:
+    many = 48
+    entries = [*filter(None, [BEGINNINGS.get(source)]), *map(LONG_MESSAGES[source], range(1, many + 1))]
+    path = lines(tmp_path / "x.jsonl", *(TIME | entry for entry in entries))
+    logs = lk.load(path)
+    tracemalloc.start()
+    found = logs.messages
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (found["bytes"] >= TEXT - 3).tolist() == [True] * many
+    assert peak < many * TEXT / 3, "some lines at once, never all"
 
 
 @given(st.data())
