@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from loopkit.cache.causes import expected_of
 from loopkit.cache.diagnosis import Diagnosis
@@ -153,7 +154,7 @@ def export(parts: Sequence[Part], path: Path, salt: bytes, block: int) -> int:
     begin = min((part.started for part in parts if str(part.started) != "NaT"), default=None)
     written = 0
     try:
-        with path.open("xb") as file:
+        with _whole(path) as file:
             for part in parts:
                 for at, known in enumerate(() if part.requests is None else part.requests()):
                     found = _blocks(known, block)
@@ -179,6 +180,25 @@ def export(parts: Sequence[Part], path: Path, salt: bytes, block: int) -> int:
     except OSError as error:
         raise LogError(str(path), f"cannot be written: {describe(error)}") from error
     return written
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[BinaryIO]:
+    """A new file that has its name only once all is written: a half trace would pass for one."""
+    _free(path)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("xb") as file:
+            yield file
+        _free(path)  # it may have come meanwhile
+        beside.rename(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _free(path: Path) -> None:
+    if os.path.lexists(path):
+        raise FileExistsError(path)
 
 
 def _blocks(known: Seen | Prompt | None, block: int) -> tuple[str, int, list[bytes]] | None:
