@@ -138,7 +138,7 @@ def test_a_sound_log_loads_where_errors_are_raised(sample: str) -> None:
 
 
 def test_a_damaged_log_is_refused_with_its_line() -> None:
-    with pytest.raises(TornLog, match=r"damaged.jsonl:3: it is not UTF-8 \(byte \d+\)"):
+    with pytest.raises(TornLog, match=r"damaged.jsonl:3: it is not UTF-8 \(byte \d+ of the file\)"):
         lk.load(place("claude_code/damaged"))
 
 
