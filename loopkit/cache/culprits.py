@@ -27,7 +27,8 @@ KINDS: Final = {
     "uuid": "another uuid",
     "process_id": "another process id",
     "temporary_path": "another temporary path",
-    "counter": "a number that counts: of turns, of tokens left; or any whole number that went up, all else being the same",
+    "counter": "a number that counts, by the words beside it or its member's name: of turns, of visits, of tokens left",
+    "number": "another number, all else being the same: nothing says that it counts",
     "nonce": "another random word, request id or address",
     "key_order": "an object's members in another order: built from a dict or a set, or sorted by a serialiser",
     "tool_order": "the tools in another order",
@@ -52,6 +53,8 @@ _PAIRED = {
     "time": re.compile(r"(?<![\d:])\d{1,2}:\d\d(?::\d\d)?(?![\d:])"),
     "nonce": re.compile(r"(?<![A-Za-z0-9])(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{5,64}(?![A-Za-z0-9])"),
 }
+_COUNTING = r"(?:turn|step|visit|seq|sequence|iteration|round|count|counter|request|attempt|call)s?"
+_PAIRED["counter"] = re.compile(rf"(?i)\b{_COUNTING}\W{{1,3}}\d+|\d+ ?% (?:used|left|full)")
 _WINDOW = 200
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*("?)', re.S)
 
@@ -159,7 +162,9 @@ def _in_value(path: str, a: bytes, b: bytes) -> Found:
             return Found("reasoning", path)
         if Decimal(a.decode()) == Decimal(b.decode()):
             return Found("number_form", path)
-        return Found(_changed(a.decode(), b.decode()), path)
+        kind = _changed(a.decode(), b.decode())
+        counts = kind == "number" and re.fullmatch(_COUNTING, path.rpartition(".")[2], re.IGNORECASE)
+        return Found("counter" if counts else kind, path)
     except (ValueError, InvalidOperation):  # not JSON, or not two numbers
         return Found("edited", path)
 
@@ -182,11 +187,11 @@ def _changed(a: str, b: str) -> str:
     for kind, pattern in _PAIRED.items():
         if all(any(match.start() <= at < match.end() for match in pattern.finditer(near)) for near in (a_near, b_near)):
             return kind
-    return "counter" if _went_up(a, b, start + at) else _came(a_near, b_near, at) or "edited"
+    return "number" if _number(a, b, start + at) else _came(a_near, b_near, at) or "edited"
 
 
-def _went_up(a: str, b: str, at: int) -> bool:
-    """Whether nothing changed but a whole number, and that became greater."""
+def _number(a: str, b: str, at: int) -> bool:
+    """Whether nothing changed but a whole number."""
     start = at
     while start and a[start - 1] in "0123456789":
         start -= 1
@@ -196,7 +201,7 @@ def _went_up(a: str, b: str, at: int) -> bool:
     ours, theirs = digits.match(a, start), digits.match(b, start)
     if ours is None or theirs is None:
         return False
-    return int(ours[0]) < int(theirs[0]) and a[ours.end() :] == b[theirs.end() :]
+    return a[ours.end() :] == b[theirs.end() :]
 
 
 def _came(a: str, b: str, at: int) -> str | None:

@@ -28,7 +28,14 @@ CLEARED: Final = b'"(This result was cleared to save space.)"'
 
 
 class Sent(NamedTuple):
-    """A request, taken apart."""
+    """A request, taken apart: what a variant gets, and gives with ``_replace``. All of it is JSON text in bytes, quotes included.
+
+    Examples
+    --------
+    >>> sent = Sent({"model": b'"tiny"'}, [b'{"role":"user","content":"Hi."}'], 1, "2026-11-30T07:31:05.000000Z")
+    >>> sent._replace(members={**sent.members, "temperature": b"0.5"}).members
+    {'model': b'"tiny"', 'temperature': b'0.5'}
+    """
 
     members: Mapping[str, bytes]
     "All of the body but its messages, by name: JSON text each."

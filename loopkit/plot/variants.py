@@ -43,7 +43,7 @@ class Bar(NamedTuple):
         """What stands beside the bar, in so many lines."""
         said = ["tokens read unknown" if np.isnan(self.read[0]) else f"read {_span(self.read, _tokens)} tokens"]
         if not np.isnan(self.ttft_ms[0]) and lines > min(len(self.causes), 1) + 1:
-            said.append(f"first token after {_span(self.ttft_ms, '{:,.0f}'.format)} ms")
+            said.append(f"first token of a request after {_span(self.ttft_ms, '{:,.0f}'.format)} ms")
         return (said + self.causes)[: max(lines, 1)]
 
 

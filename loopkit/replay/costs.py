@@ -94,7 +94,13 @@ def told(costs: pd.DataFrame) -> str:
     Parameters
     ----------
     costs : DataFrame
-        Of `summary`. ``waited`` is the time to the first token, summed over a run.
+        Of `summary`. ``first tokens`` is the time to the first token, summed over the requests of a run; ``more`` the median of
+        what it is beyond the unchanged run of the same round.
+
+    Raises
+    ------
+    InvalidConfig
+        When it is no summary.
 
     Examples
     --------
@@ -102,14 +108,17 @@ def told(costs: pd.DataFrame) -> str:
     >>> rows |= {"read_tokens": [500, 900], "lost_tokens": [0, 400], "cause": [None, "history_changed"]}
     >>> costs = summary(pd.DataFrame(rows | {"ttft_ms": [10.0, 16.0], "prompt_ms": [9.0, 15.0]}))
     >>> print(told(costs))  # doctest: +NORMALIZE_WHITESPACE
-              tokens read lost waited, ms           causes
-    unchanged         500    0         10
-    window(2)         900  400         16  history_changed
+              tokens read lost first tokens, sum in ms           causes
+    unchanged         500    0                      10
+    window(2)         900  400                      16  history_changed
     <BLANKLINE>
     window(2) read 1.8 times as many prompt tokens as unchanged for the same work.
     """
-    names = {"read_tokens": "tokens read", "lost_tokens": "lost", "ttft_ms": "waited, ms"}
-    more = {} if costs["ttft_ms_low"].isna().all() else {"ttft_ms_low": "longer by, from", "ttft_ms_high": "to"}
+    names = {"read_tokens": "tokens read", "lost_tokens": "lost", "ttft_ms": "first tokens, sum in ms"}
+    between = {"ttft_ms_more": "more, median", "ttft_ms_low": "from", "ttft_ms_high": "to"}
+    if missing := {*names, *between, "causes", "confidence"} - set(costs.columns):
+        raise InvalidConfig("costs", f"{min(missing)} is not among its columns", "Give what replay.summary(costs) gives")
+    more = {} if costs["ttft_ms_low"].isna().all() else between
     numbers = costs[[*names, *more]].map(lambda value: "not reported" if pd.isna(value) else f"{value:,.0f}")
     table = numbers.rename(columns=names | more).assign(causes=costs["causes"]).rename_axis(None).to_string()
     reads = {str(variant): float(read) for variant, read in costs["read_tokens"].dropna().items()}

@@ -70,8 +70,10 @@ def recorded(requests: Session | list[Request | Prompt], server: Server) -> Iter
     for one in _of_session(requests) if isinstance(requests, Session) else _of_prompts(requests):
         yield one._replace(request=_adapted(one.request, server))
     if one is None:
-        where = str(requests.dir) if isinstance(requests, Session) else "requests"
-        raise LogError(where, "there is no request in it to replay", "Ask something first")
+        if isinstance(requests, Session):
+            raise LogError(str(requests.dir), "there is no request in it to replay", "Ask something first")
+        why = "none is there to replay: what was given is empty, or of a log that holds counts and no bodies"
+        raise LogError("requests", why, "Give a session, a recording, or a log whose lines hold the requests' bodies")
 
 
 def survey(requests: Session | list[Request | Prompt], server: Server, variants: Sequence[Variant]) -> Survey:

@@ -59,8 +59,8 @@ def test_bars_are_the_sums_of_each_variant() -> None:
         "what was read comes first"
     )
     assert [label.get_text() for label in ax.get_yticklabels()] == ["unchanged", "live_system"]
-    beside = ["read 1,200 tokens\nfirst token after 20 ms"]
-    beside += ["read 4,200 tokens\nfirst token after 20 ms\nsystem_changed × 3 (confirmed)"]
+    beside = ["read 1,200 tokens\nfirst token of a request after 20 ms"]
+    beside += ["read 4,200 tokens\nfirst token of a request after 20 ms\nsystem_changed × 3 (confirmed)"]
     assert texts(ax) == beside
     assert legend(ax) == [NEW, LOST, REUSED]
     assert ax.get_title() == "live_system read 3.5 times as many prompt tokens as unchanged"
@@ -76,7 +76,7 @@ def test_repeats_have_a_middle_and_a_whisker() -> None:
     [bars] = whisker.lines[2]
     assert np.asarray(bars.get_segments()).tolist() == [[[2300, 1], [4200, 1]]]
     assert legend(ax)[-1] == "read, fewest to most of 3 repeats"
-    assert texts(ax)[1].split("\n")[:2] == ["read 3,300 (2,300 to 4,200) tokens", "first token after 2 (1 to 3) ms"]
+    assert texts(ax)[1].split("\n")[:2] == ["read 3,300 (2,300 to 4,200) tokens", "first token of a request after 2 (1 to 3) ms"]
     assert texts(ax)[1].split("\n")[2] == "system_changed × 2 a run (confirmed)"
 
 

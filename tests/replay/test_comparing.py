@@ -209,3 +209,14 @@ def test_two_of_one_name_and_no_rounds_are_refused(six: tuple[Loop, pd.DataFrame
             replay.compare(six[0].session, tiny, variants, progress=False)
     with pytest.raises(InvalidConfig, match="repeats: 0 is not at least 1"):
         replay.compare(six[0].session, tiny, [], repeats=0, progress=False)
+
+
+def test_only_a_summary_is_told_and_its_times_say_what_they_are() -> None:
+    rows = {"variant": ["unchanged"] * 3 + ["window(2)"] * 3, "repeat": [1, 2, 3] * 2, "request": 1, "changed": True}
+    times = [10.0, 12.0, 11.0, 40.0, 44.0, 45.0]
+    frame = pd.DataFrame(rows | {"read_tokens": 5, "lost_tokens": 0, "cause": None, "ttft_ms": times, "prompt_ms": times})
+    lines = replay.told(replay.summary(frame)).splitlines()
+    assert " ".join(lines[0].split()) == "tokens read lost first tokens, sum in ms more, median from to causes"
+    assert lines[2].split()[3:] == ["44", "32", "30", "34"]
+    with pytest.raises(InvalidConfig, match=r"costs: .* is not among its columns\. Give what replay\.summary\(costs\) gives"):
+        replay.told(frame)

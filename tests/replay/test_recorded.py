@@ -77,7 +77,7 @@ def test_what_cannot_be_sent_is_refused() -> None:
     for other in (body("Hé."), None, "runs/sessions/a"):
         with pytest.raises(InvalidConfig, match=r"requests: number 1 is a (bytes|NoneType|str)"):
             list(recorded([other], server(None, None)))  # type: ignore[list-item]
-    with pytest.raises(LogError, match="there is no request in it to replay"):
+    with pytest.raises(LogError, match="of a log that holds counts and no bodies"):
         replay.run([], server("llama.cpp", "tiny"))
 
 
