@@ -29,6 +29,8 @@ USUAL = 42
 "Points over the axes that the usual figure has room for."
 MANY = 20
 "Of more sessions the requests are not numbered."
+NAMED, BORDERS = 12, 60
+"Up to so many borders of epochs are numbered, and drawn at all."
 ROWS = 3
 "Rows of causes above the bars."
 LEAST = 5
@@ -150,8 +152,8 @@ def _draw_losses(ax: Axes, groups: list[Group], runs: list[Run], bottom: float, 
     width = characters(ax) / (_right(groups) + 1)
     free = [-np.inf] * ROWS
     largest = sorted(runs, key=lambda run: -run.lost)[: 4 * ROWS]
-    if sum(run.lost for run in largest) < sum(run.lost for run in runs) / 2:
-        largest = []  # names of a few of many would say little
+    if len(largest) < len(runs) or len(groups) > MANY:
+        largest = []  # names of a few of many would say little: the legend counts them
     named = 0
     for run in sorted(largest, key=lambda run: run.x[0]):
         half = len(run.text) / width / 2
@@ -185,15 +187,16 @@ def _draw_borders(ax: Axes, groups: list[Group], y: float, row_height: float) ->
         for group in groups
         for at in np.flatnonzero(group.usage["epoch"].diff().fillna(0).to_numpy(float))
     ]
-    if borders:
+    if borders and len(borders) <= BORDERS:
         look: dict[str, Any] = {"color": GREY, "linewidth": 1, "linestyle": "--", "label": "_nolegend_"}
         ax.vlines([x for x, _ in borders], 0, y + row_height / 1.5, **look)
     end, unit = -np.inf, (_right(groups) + 1) / characters(ax)
-    for x, text in borders if len(borders) <= 12 else []:
+    named = borders if len(borders) <= NAMED else []
+    for x, text in named:
         if x >= end:
             ax.text(x, y, f" {text}", va="bottom", fontsize="small", color=GREY)
             end = x + (len(text) + 2) * unit
-    return int(0 < len(borders) <= 12)
+    return int(bool(named))
 
 
 def _draw_legend(ax: Axes) -> int:
@@ -245,20 +248,26 @@ class _Heading(NamedTuple):
 def _headings(ax: Axes, groups: list[Group]) -> list[_Heading]:
     """Of each of several groups its name and its own finding; one alone needs none."""
     room = characters(ax) / (_right(groups) + 1)
-    return [_heading(group, len(group.usage) * room) for group in groups] if len(groups) > 1 else []
+    beginnings = {group.label[:12] for group in groups}
+    ends = len(beginnings) < len({group.label for group in groups})  # as with ids that were made on one day
+    return [_heading(group, len(group.usage) * room, ends=ends) for group in groups] if len(groups) > 1 else []
 
 
-def _heading(group: Group, width: float) -> _Heading:
-    """For so many characters."""
+def _heading(group: Group, width: float, *, ends: bool) -> _Heading:
+    """For so many characters; of a name that is too long its beginning or its end, which tells it from the others."""
     found = dict(finding(group.usage))
-    fits = int(width) + 2
+    fits = int(width * 0.8)  # for its font is larger, and beside it stand others
     lines = [group.label, f"read {found['read'].removesuffix(' prompt tokens')}", f"lost {found['lost']}"]
     lines = [lines[0], ", ".join(lines[1:])] if len(", ".join(lines[1:])) <= fits else lines
     if all(len(line) <= fits for line in lines):
         return _Heading("\n".join(lines), turned=False)
-    if len(group.label) <= fits or fits >= 12:
-        return _Heading(shown(group.label, fits), turned=False)
-    return _Heading(shown(group.label, 20), turned=True) if width >= 1.8 else _Heading("", turned=False)
+    if len(group.label) <= fits or fits >= 8:
+        return _Heading(_short(group.label, fits, end=ends), turned=False)
+    return _Heading(_short(group.label, 20, end=ends), turned=True) if width >= 2.4 else _Heading("", turned=False)
+
+
+def _short(label: str, most: int, *, end: bool) -> str:
+    return shown(label, most) if len(label) <= most or not end else "…" + label[1 - most :]
 
 
 def _draw_titles(ax: Axes, groups: list[Group], headings: list[_Heading], sessions: pd.DataFrame | None) -> None:

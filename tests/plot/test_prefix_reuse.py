@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib as mpl
@@ -243,6 +244,25 @@ def test_many_sessions_are_named_upright_and_cut(tmp_path: Path) -> None:
     assert {text.get_rotation() for text in ax.texts} == {90}
     assert ax.get_xlabel() == "requests of 30 sessions, side by side"
     assert drawn(ax)
+
+
+@pytest.mark.parametrize("sessions", [6, 24, 200])
+def test_names_of_many_sessions_stay_apart_and_what_is_not_named_is_counted(tmp_path: Path, sessions: int) -> None:
+    for number in range(sessions):
+        name = f"20261130T144913-{number * 7919:012x}"
+        write_session(tmp_path, name, [start(name), *kept(5, loses=frozenset({3, 5})), end(9)], [start(name, 1), *kept(3)])
+    ax = prefix_reuse(load(tmp_path))
+    assert drawn(ax)
+    heads = [text for text in ax.texts if text.get_position()[1] == 1.01 and text.get_text()]
+    boxes = [text.get_window_extent() for text in heads]
+    assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
+    assert len({text.get_text() for text in heads}) == len(heads) == (sessions if sessions < 200 else 0)
+    [frame] = [found.get_window_extent() for found in [ax.get_legend()] if found is not None]
+    others = [text.get_window_extent() for text in ax.texts if text not in heads and text.get_text()]
+    assert not any(frame.overlaps(box) for box in others)
+    if sessions > 6:
+        assert legend(ax)[-1] == f"loss: slot_taken × {2 * sessions}"
+        assert "slot_taken" not in texts(ax)
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
