@@ -98,6 +98,25 @@ def claude_code() -> None:
     log.lines.append(log.lines[-1])
     write("claude_code/told_in_lines.jsonl", log.lines)
 
+    # the lines of one response under several request ids; the first ones have placeholders, of the last the finish holds; and a
+    # resumed session that begins with the same response under yet another one
+    log = Claude("ids")
+    log.ask("One.", 0)
+    log.answer("m1", (4, 0, 9000, 1), 3, request="r1", stop=None)
+    details: dict[str, Any] = {"output_tokens_details": {"thinking_tokens": 30}}
+    usage = {"input_tokens": 4, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 9000, "output_tokens": 97}
+    log.answer("m1", (4, 0, 9000, 97), 4, request=None, stop="end_turn", usage={**usage, **details})
+    log.answer("m1", (4, 0, 9000, 97), 5, request="rX", stop="tool_use", block=tool("t1"))
+    log.result("t1", "one", 6)
+    log.answer("m2", (6, 9000, 400, 20), 9, request="r2")
+    write("claude_code/request_ids/first.jsonl", log.lines)
+    log.lines = [{**line, "sessionId": "again", **({"requestId": "r9"} if "requestId" in line else {})} for line in log.lines]
+    log.common["sessionId"] = "again"
+    log.ask("Two.", 20)
+    log.answer("m3", (5, 9400, 300, 30), 23, request="r3", stop=None)
+    log.answer("m3", (5, 9400, 300, 45), 24, request=None)
+    write("claude_code/request_ids/second.jsonl", log.lines)
+
     # a sub-agent in a file of its own, which also tells its parent's answer again, under another request id
     log = Claude("main")
     log.ask("Search.", 0)

@@ -235,6 +235,7 @@ def _merged(old: Call, new: Call) -> Call:
         (was.prompt_tokens, was.cached_tokens, was.cache_write_tokens)
         == (now.prompt_tokens, now.cached_tokens, now.cache_write_tokens)
         and (was.completion_tokens or 0) <= (now.completion_tokens or 0)
+        and was.reasoning_tokens in (None, now.reasoning_tokens)
         and new.finish is not None
         and old.verdict is None
         and old.side is new.side

@@ -1,7 +1,7 @@
 """Claude Code transcripts: ``~/.claude/projects/<directory>/<session>.jsonl`` and the sub-agents' beside them.
 
-One response is several lines, one a content block, that repeat its usage; only the last has the final count. ``input_tokens``
-leaves out what was cached. A sub-agent, in its own file or as a side chain of this one, is a session of its own. The system
+One response is several lines, one a content block, that repeat its usage; only the last has the final count. They have its id in
+common, while the request's may be absent or change. ``input_tokens`` leaves out what was cached. A sub-agent, in its own file or as a side chain of this one, is a session of its own. The system
 prompt and the tools are not in the log, so losses are judged by counts.
 """
 
@@ -118,7 +118,6 @@ class _Line(Struct, Generic[B], rename="camel", gc=False):
     type: str | None = None
     subtype: str | None = None
     message: _Message[B] | str | None = None
-    request_id: str | None = None
     is_api_error_message: bool | None = None
     is_meta: bool | None = None
     uuid: str | None = None
@@ -256,7 +255,8 @@ class _Reading:
 
 
 def _key(one: _Line[Any], message: _Message[Any]) -> str:
-    return f"{message.id or one.uuid} {one.request_id or ''}"
+    """A response's id: of its lines some may name another request, or none. What a side chain tells again it tells in its own."""
+    return f"{message.id or one.uuid}{' aside' if one.is_sidechain or one.agent_id is not None else ''}"
 
 
 def _text_of(content: Any) -> str:
