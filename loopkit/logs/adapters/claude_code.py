@@ -1,8 +1,9 @@
 """Claude Code transcripts: ``~/.claude/projects/<directory>/<session>.jsonl`` and the sub-agents' beside them.
 
 One response is several lines, one a content block, that repeat its usage; only the last has the final count. They have its id in
-common, while the request's may be absent or change. ``input_tokens`` leaves out what was cached. A sub-agent, in its own file or as a side chain of this one, is a session of its own. The system
-prompt and the tools are not in the log, so losses are judged by counts.
+common, while the request's may be absent or change. ``input_tokens`` leaves out what was cached. A sub-agent, in its own file or
+as a side chain of this one, is a session of its own. The system prompt and the tools are not in the log, so losses are judged by
+counts.
 """
 
 from __future__ import annotations
