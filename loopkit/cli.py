@@ -10,10 +10,16 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from loopkit.errors import InvalidConfig, LoopkitError, WorldError, describe
+from loopkit.errors import InvalidConfig, LogError, LoopkitError, WorldError, describe
+
+if TYPE_CHECKING:
+    from loopkit.cache.prompts import Prompt
+    from loopkit.request import Request
+    from loopkit.session.session import Session
 
 __all__ = ["main"]
 
@@ -127,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     salvage.set_defaults(run=_salvage)
 
     replay = commands.add_parser("replay", help="a session's requests again, changed in one way after the other: what each costs")
-    replay.add_argument("session", type=Path, help="its directory")
+    replay.add_argument("session", type=Path, help="its directory; or a recording, or another log that holds bodies")
     replay.add_argument("--variants", default="live_system", metavar="A,B", help="such as tools_shuffled,window(4)")
     replay.add_argument("--model", default="smollm2", help="smollm2, tiny, or the path of a GGUF file (default: smollm2)")
     replay.add_argument("--url", help="a running server instead of the embedded one; its key is in LOOPKIT_API_KEY")
@@ -294,25 +300,58 @@ def _replay(asked: argparse.Namespace) -> int:
     from matplotlib.figure import Figure
 
     from loopkit import plot, replay
-    from loopkit.ids import SessionId
     from loopkit.server.client import connect, serve
-    from loopkit.session.session import Session
 
-    path = asked.session.absolute()
-    session = Session.read(path.parent.parent, SessionId(path.name))
+    table, picture = asked.out / "compare.csv", asked.out / "compare.png"
+    for file in (table, picture):
+        if file.exists():
+            raise LogError(str(file), "it exists already, and nothing is ever overwritten", "Choose another --out")
+    requests = _requests(asked.session)
     variants = [name for name in asked.variants.split(",") if name]
-    size = max((request.size for request in session.requests()), default=0)
+    known = [(len(each.body or b""), each.slot or 0) for each in _each(requests)]
+    size = max((size for size, _ in known), default=0)
     context = 1024 + (size if asked.model == "tiny" else size // 2)  # of the tiny model a byte is a token
-    slots = 1 + (session.start.slot or 0)
-    with connect(asked.url, api_key=_api_key(None)) if asked.url else serve(asked.model, slots=slots, context=context) as server:
-        frame = replay.compare(session, server, variants, asked.repeats, home=asked.out)
-    frame.to_csv(asked.out / "compare.csv", index=False)
+    slots = 1 + max((slot for _, slot in known), default=0)
+    finished: list[Any] = []  # frames
+    try:
+        ours = connect(asked.url, api_key=_api_key(None)) if asked.url else serve(asked.model, slots=slots, context=context)
+        with ours as server:
+            frame = replay.compare(requests, server, variants, asked.repeats, home=asked.out, on_run=finished.append)
+    except KeyboardInterrupt:
+        runs = finished[-1].groupby(["variant", "repeat"]).ngroups if finished else 0
+        print(f"loopkit: interrupted after {runs} of {(1 + len(variants)) * asked.repeats} runs", file=sys.stderr)
+        if finished:
+            finished[-1].to_csv(table, index=False)
+            print(f"What they cost: {table}", file=sys.stderr)
+        if (asked.out / "replays").is_dir():
+            print(f'Every request answered: {asked.out}/replays/, read by loopkit.load("{asked.out}")', file=sys.stderr)
+        raise
+    frame.to_csv(table, index=False)
     figure = Figure(figsize=(9.5, 1.5 + 0.62 * frame["variant"].nunique()), layout="constrained")
     plot.compare(frame, ax=figure.subplots())
-    figure.savefig(asked.out / "compare.png", dpi=150)
+    figure.savefig(picture, dpi=150)
     print(replay.told(replay.summary(frame)))
     print(f"Figure, frame and logs: {asked.out}/")
     return 0
+
+
+def _requests(path: Path) -> Session | list[Prompt]:
+    """What there is to replay: of one session, recording or other log."""
+    from loopkit.ids import SessionId
+    from loopkit.logs.load import load
+    from loopkit.session.session import Session
+
+    if (path / "0.jsonl").exists():
+        return Session.read(path.absolute().parent.parent, SessionId(path.absolute().name))
+    names = sorted(each.name for each in (path / "sessions").glob("*"))
+    if names:
+        shown = ", ".join(names[:9]) + (f" and {len(names) - 9:,} more" if len(names) > 9 else "")
+        raise InvalidConfig("replay", f"{path} is a home, with the sessions {shown}", f"Name one: {path}/sessions/{names[0]}")
+    return list(load(path).requests())
+
+
+def _each(requests: Session | list[Prompt]) -> Iterable[Request | Prompt]:
+    return requests if isinstance(requests, list) else requests.requests()
 
 
 def _memory(asked: argparse.Namespace) -> int:

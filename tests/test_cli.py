@@ -6,15 +6,20 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pandas as pd
 import pytest
 
+from loopkit import replay
 from loopkit.baseline import Baseline
+from loopkit.cli import main
 from loopkit.ids import SessionId
 from loopkit.loop.start import start
+from loopkit.record import proxy
 from loopkit.records import ServerFacts, TagsFacts
 from loopkit.server.client import Server
 from loopkit.session.session import Session
@@ -162,6 +167,37 @@ def test_replay_measures_variants_and_writes_the_frame(tiny: Server, tmp_path: P
     frame = pd.read_csv(out / "compare.csv")
     assert len(frame) == 18
     assert set(frame["replay"]) == {path.stem for path in (out / "replays").iterdir()}
-    wrong = loopkit("replay", session, "--variants", "tools_shuffled", "--model", "tiny", "--out", out)
+    again = loopkit("replay", session, "--model", "tiny", "--out", out)
+    assert (again.returncode, len(list((out / "replays").iterdir()))) == (1, 6), "nothing was sent"
+    assert "compare.csv: it exists already, and nothing is ever overwritten" in again.stderr
+    wrong = loopkit("replay", session, "--variants", "tools_shuffled", "--model", "tiny", "--out", tmp_path / "other")
     assert wrong.returncode == 1
     assert "tools_shuffled changes none of the 3 requests" in wrong.stderr
+    home = loopkit("replay", tmp_path, "--model", "tiny", "--out", tmp_path / "other")
+    assert (home.returncode, "is a home, with the sessions s. Name one" in home.stderr) == (1, True), home.stderr
+
+
+def test_replay_takes_a_recording_and_an_interrupt_keeps_what_was_finished(
+    tiny: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = b'{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Hi."}]}'
+    with proxy(tiny.url, tmp_path) as standing:
+        headers = {"Authorization": f"Bearer {tiny.api_key}", "Content-Type": "application/json"}
+        httpx.post(f"{standing.url}/chat/completions", content=body, headers=headers).raise_for_status()
+    whole = replay.compare
+
+    def interrupted(*arguments: Any, on_run: Callable[[pd.DataFrame], object], **more: Any) -> pd.DataFrame:
+        def stop(frame: pd.DataFrame) -> None:
+            on_run(frame)
+            raise KeyboardInterrupt
+
+        return whole(*arguments, on_run=stop, **more)
+
+    monkeypatch.setattr("loopkit.replay.compare", interrupted)
+    out = tmp_path / "out"
+    asked = ["replay", str(standing.path), "--variants", "clock_in_system", "--model", "tiny", "--out", str(out)]
+    assert main(asked) == 130
+    said = capsys.readouterr().err
+    assert "interrupted after 1 of 2 runs" in said
+    assert f'read by loopkit.load("{out}")' in said
+    assert len(pd.read_csv(out / "compare.csv")) == 1
