@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from loopkit.cache.findings import Coverage, Findings
 from loopkit.cache.prices import Prices, cost
 from loopkit.card import WIDTH, Card
+from loopkit.logs.load import load
 from loopkit.records import CacheLoss, ToolResult
 from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled
 
@@ -64,3 +65,8 @@ def test_coverage_and_the_largest_costs_are_never_hidden() -> None:
     priced = cost(counts, prices)
     assert "output 15,000" in repr(priced)
     assert str(priced).count(",") >= repr(priced).count(",")
+
+
+def test_what_logs_read_and_lost_is_in_their_line_however_many_there_are() -> None:
+    foreign = load(Path(__file__).parents[1] / "data" / "foreign", errors="report")
+    assert re.search(r", read [\d,]+ of [\d,]+ prompt tokens \(.*\), lost [\d,]+, … \d more$", repr(foreign))

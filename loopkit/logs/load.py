@@ -259,7 +259,9 @@ class Logs:
         facts += [("turns", int(found["turns"].sum())), ("requests", len(self.usage))]
         counted = [(name, f"{number:,}") for name, number in facts if number or name != "replays"]
         faults = [("problems", f"{len(self.unread):,}")] if self.unread else []
-        return Card("Logs", [*counted, *faults, *frames.finding(self.usage)], spare=("turns", "epochs", "replays"))
+        return Card(
+            "Logs", [*counted, *faults, *frames.finding(self.usage)], spare=("turns", "epochs", "replays", "requests", "problems")
+        )
 
     def _frames(self) -> dict[str, pd.DataFrame]:
         return {name: getattr(self, name) for name in schema.FRAMES}

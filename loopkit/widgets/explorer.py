@@ -153,7 +153,7 @@ class LogExplorer(Panel):
         return self._frame[(self.page - 1) * self.rows : self.page * self.rows]
 
     def _card(self) -> Card:
-        return Card("LogExplorer", self.logs._card().facts)
+        return self.logs._card()._replace(title="LogExplorer")
 
     def _title(self) -> Block:
         of = "sessions" if self.session is None else self.session if self.epoch is None else f"{self.session}, epoch {self.epoch}"
