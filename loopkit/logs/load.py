@@ -32,6 +32,7 @@ from loopkit.logs.together import problems_of_others, together
 
 __all__ = ["Loadable", "Logs", "load", "look", "read_all"]
 
+SPARE = ("turns", "epochs", "replays", "requests", "problems")
 LONG = 1 << 28
 "Bytes from which on a load shows its progress."
 
@@ -259,9 +260,7 @@ class Logs:
         facts += [("turns", int(found["turns"].sum())), ("requests", len(self.usage))]
         counted = [(name, f"{number:,}") for name, number in facts if number or name != "replays"]
         faults = [("problems", f"{len(self.unread):,}")] if self.unread else []
-        return Card(
-            "Logs", [*counted, *faults, *frames.finding(self.usage)], spare=("turns", "epochs", "replays", "requests", "problems")
-        )
+        return Card("Logs", [*counted, *faults, *frames.finding(self.usage)], SPARE)
 
     def _frames(self) -> dict[str, pd.DataFrame]:
         return {name: getattr(self, name) for name in schema.FRAMES}
