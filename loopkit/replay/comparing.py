@@ -24,6 +24,7 @@ from loopkit.replay.recorded import Requests, kept, survey
 from loopkit.replay.sending import emptied, sent
 from loopkit.server.client import Server
 from loopkit.server.hangup import HangUp
+from loopkit.server.stream import Delta
 
 __all__ = ["compare"]
 
@@ -32,6 +33,10 @@ COLUMNS: Final = (
     *("reusable_tokens", "lost_tokens", "ttft_ms", "prompt_ms", "cause", "certainty", "where", "completion_tokens", "changed"),
     *("cold", "cold_by", "replay"),
 )
+
+
+SHOWN_EACH: Final = 32
+"Pieces of an answer after which the bar says how many there are."
 
 
 def compare(
@@ -84,6 +89,11 @@ def compare(
     InvalidConfig, LogError, ServerError, SessionIOError
         As `run` does; of variants before anything is sent.
 
+    Notes
+    -----
+    Each body keeps its own limits. One without ``max_tokens`` is answered until the model stops or the context is full, which may
+    take minutes; the bar says how much is written. To bound that, start sessions with ``options={"max_tokens": …}``.
+
     Examples
     --------
     >>> import tempfile, loopkit as lk
@@ -108,10 +118,20 @@ def compare(
     found = survey(requests, server, chosen)
     frames: list[pd.DataFrame] = []
 
+    written = 0
+
     def counted(record: ReplayRecord) -> None:
+        nonlocal written
+        written = 0
         bar.update()
         if on_request is not None:
             on_request(record)
+
+    def grew(_: Delta) -> None:
+        nonlocal written
+        written += 1
+        if written % SHOWN_EACH == 0:  # a body without max_tokens may be answered for minutes
+            bar.set_postfix_str(f"about {written:,} tokens written of this answer")
 
     with tqdm(total=len(names) * repeats * len(found.sessions), unit="request", desc="compare", disable=not progress) as bar:
         for repeat in range(1, repeats + 1):
@@ -120,7 +140,8 @@ def compare(
                     if why_not is not None and not frames:
                         said = f"a run may find what the one before left, see the column cold: {why_not}"
                         warnings.warn(said, UserWarning, stacklevel=2)
-                    logs = sent(requests, ready, variant, found.session, home=home, on_request=counted, hang_up=hang_up)
+                    whose = found.session
+                    logs = sent(requests, ready, variant, whose, home=home, on_request=counted, on_delta=grew, hang_up=hang_up)
                 frames.append(_frame(logs, variant, repeat, found.sessions, cold_by))
                 if on_run is not None:
                     on_run(_joined(frames))

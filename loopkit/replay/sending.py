@@ -30,7 +30,7 @@ from loopkit.replay.recorded import Recorded, Requests, kept, recorded, survey
 from loopkit.request import Request
 from loopkit.server.client import Server
 from loopkit.server.hangup import HangUp
-from loopkit.server.stream import Completion
+from loopkit.server.stream import Completion, Delta
 from loopkit.session.lines import LineFile
 from loopkit.session.session import Session
 
@@ -118,12 +118,13 @@ def sent(
     *,
     home: str | Path | None,
     on_request: Callable[[ReplayRecord], object] | None,
+    on_delta: Callable[[Delta], object] | None = None,
     hang_up: HangUp | None = None,
 ) -> Logs:
     """What `run` does with a server that is ready for it; setting ``hang_up`` cuts the request under way, and so ends it."""
     home = Path(home or (requests.home if isinstance(requests, Session) else "runs"))
     path = home / "replays" / f"{SessionId.new()}.jsonl"
-    replay = _Replay(server, variant, session, hang_up)
+    replay = _Replay(server, variant, session, on_delta, hang_up)
     with contextlib.closing(LineFile(path)) as log:
         for number, one in enumerate(recorded(requests, server), 1):
             record = replay.send(one, number)
@@ -157,7 +158,15 @@ class _Past(NamedTuple):
 class _Replay:
     """Sends one request after the other, and judges each by the one before it in its conversation."""
 
-    def __init__(self, server: Server, variant: Variant | None, session: str | None, hang_up: HangUp | None) -> None:
+    def __init__(
+        self,
+        server: Server,
+        variant: Variant | None,
+        session: str | None,
+        on_delta: Callable[[Delta], object] | None,
+        hang_up: HangUp | None,
+    ) -> None:
+        self._on_delta = on_delta
         self._server, self._variant, self._session, self._hang_up = server, variant, session, hang_up
         self._watch = Watch(server)
         self._last: dict[tuple[str | None, int], _Past] = {}
@@ -173,7 +182,7 @@ class _Replay:
             # other words than the recorded ones were written: what can be used again is the prompt
             previous = replace(past.seen, usage=structs.replace(past.seen.usage, completion_tokens=None))
         self._watch.sending()
-        completion = self._server.complete(request, hang_up=self._hang_up)
+        completion = self._server.complete(request, self._on_delta, hang_up=self._hang_up)
         expected = expect(None if previous is None else previous.usage, completion.usage, self._server.engine, epoch=one.epoch)
         lost = expected.lost_tokens if completion.usage.cached_tokens is not None else None
         record = ReplayRecord(

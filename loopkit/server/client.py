@@ -78,7 +78,7 @@ class Server:
     def complete(
         self,
         request: Request,
-        on_delta: Callable[[Delta], None] | None = None,
+        on_delta: Callable[[Delta], object] | None = None,
         *,
         first_call: int = 1,
         hang_up: HangUp | None = None,
@@ -120,7 +120,7 @@ class Server:
                 self._cached_tokens += usage.cached_tokens
         return replace(completion, attempts=answer.attempts, elapsed_ms=(time.monotonic() - began) * 1000)
 
-    def _read(self, answer: Answer, on_delta: Callable[[Delta], None] | None, first_call: int) -> Completion:
+    def _read(self, answer: Answer, on_delta: Callable[[Delta], object] | None, first_call: int) -> Completion:
         if not answer.is_stream:
             return whole(answer.body(), self.url, first_call=first_call)
         assembly = Assembly(self.url, first_call=first_call)

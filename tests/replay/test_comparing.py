@@ -220,3 +220,11 @@ def test_only_a_summary_is_told_and_its_times_say_what_they_are() -> None:
     assert lines[2].split()[3:] == ["44", "32", "30", "34"]
     with pytest.raises(InvalidConfig, match=r"costs: .* is not among its columns\. Give what replay\.summary\(costs\) gives"):
         replay.told(frame)
+
+
+@pytest.mark.server
+def test_the_bar_moves_within_a_long_answer(tiny: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"stream": True, "ignore_eos": True, "max_tokens": 100}
+    body = encode({**options, "messages": [{"role": "system", "content": "Hi."}, {"role": "user", "content": "Ho."}]})
+    replay.compare([Prompt(body=body)], tiny, ["clock_in_system"], home=tmp_path)
+    assert "about 64 tokens written of this answer" in capsys.readouterr().err
