@@ -55,7 +55,7 @@ def test_ctrl_c_reaches_the_cell_and_the_next_cells_go_on(
         reply = client.execute_interactive(code, output_hook=watch, timeout=60)
         return "".join(streamed), reply["content"].get("ename", "")
 
-    answers = [[*sse(text("Do")), HANG], *(done(prompt, None, 6) for prompt in (40, 60, 80))]
+    answers = [[*sse(text("Do")), HANG], *(done(prompt, None, 6) for prompt in (40, 60, 80, 100))]
     with scripted(*answers) as (server, script):
         assert cell(SET_UP.format(url=server.url, home=str(tmp_path))) == ("", "")
         assert cell('loop.ask("One.")', interrupt_at="Do") == ("Do", "KeyboardInterrupt")
@@ -65,4 +65,5 @@ def test_ctrl_c_reaches_the_cell_and_the_next_cells_go_on(
         assert script.requests[1].body == script.requests[0].body
         assert cell('await asyncio.sleep(0); turn = loop.ask("Two.")') == ("Done.\n", "")
         assert cell('turn = await asyncio.to_thread(loop.ask, "Three.", on_event=print)\nprint(turn.stop)')[1] == ""
+        assert cell('async def asks(): return loop.ask("Four.")\nturn = await asks()') == ("Done.\n", "")
         assert cell("loop.close()") == ("", "")

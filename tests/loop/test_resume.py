@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from loopkit.errors import InvalidConfig
 from loopkit.ids import SessionId
-from loopkit.loop.start import start
+from loopkit.loop.start import resume, start
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
+from tests.loop.shop import begin, done, quiet, scripted
 
 CHILD = """
 import json, sys
@@ -60,3 +62,16 @@ def test_another_process_under_another_hash_seed_sends_an_extension_and_finds_it
     for one, two in itertools.pairwise(bodies):
         assert two.startswith(one.removesuffix(b"]}"))
     assert verify(tmp_path).ok
+
+
+def test_b24_options_come_from_the_baseline_and_other_ones_are_refused_with_both_values(tmp_path: Path) -> None:
+    options = {"reasoning_effort": "low", "tool_choice": "auto", "chat_template_kwargs": {"enable_thinking": False}}
+    with scripted(done(40, None, 6), done(60, 40, 6)) as (server, script):
+        with begin(server, tmp_path, options=options) as loop:
+            loop.ask("One.")
+        with quiet(resume("s", server, home=tmp_path)) as loop:
+            loop.ask("Two.")
+        one, two = (request.body for request in script.requests)
+        assert two.startswith(one.removesuffix(b"]}"))
+        with pytest.raises(InvalidConfig, match=r"options\.reasoning_effort: .* with 'low', and 'high' is given"):
+            resume("s", server, home=tmp_path, options={**options, "reasoning_effort": "high"})
