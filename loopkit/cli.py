@@ -307,7 +307,7 @@ def _replay(asked: argparse.Namespace) -> int:
         if file.exists():
             raise LogError(str(file), "it exists already, and nothing is ever overwritten", "Choose another --out")
     requests = _requests(asked.session)
-    variants = [name for name in asked.variants.split(",") if name]
+    variants = [name.strip() for name in asked.variants.split(",") if name.strip()]
     known = [(len(each.body or b""), each.slot or 0) for each in _each(requests)]
     size = max((size for size, _ in known), default=0)
     context = 1024 + (size if asked.model == "tiny" else size // 2)  # of the tiny model a byte is a token

@@ -155,7 +155,7 @@ def test_replay_measures_variants_and_writes_the_frame(tiny: Server, tmp_path: P
     out = tmp_path / "out"
     session = tmp_path / "sessions" / "s"
     done = loopkit(
-        "replay", session, "--variants", "clock_in_system,window(2)", "--model", "tiny", "--repeats", "2", "--out", out
+        "replay", session, "--variants", "clock_in_system, window(2),", "--model", "tiny", "--repeats", "2", "--out", out
     )
     assert (done.returncode, done.stdout.count("\n")) == (0, 8), done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]

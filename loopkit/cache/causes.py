@@ -30,9 +30,9 @@ ROUTING: Final = {"id_slot", "cache_prompt", "n_cache_reuse", "prompt_cache_key"
 _MESSAGE = re.compile(r"(messages|input)\[(\d+)\]")
 
 
-def expected_of(previous: Seen | None, now: Seen) -> Expectation:
+def expected_of(previous: Seen | None, now: Seen, block: int | None = None) -> Expectation:
     """What a kept contract makes of two requests."""
-    return expect(None if previous is None else previous.usage, now.usage, now.engine, epoch=now.epoch)
+    return expect(None if previous is None else previous.usage, now.usage, now.engine, epoch=now.epoch, block=block)
 
 
 def rendered_of(previous: Seen, now: Seen) -> Rendered | None:
@@ -42,7 +42,7 @@ def rendered_of(previous: Seen, now: Seen) -> Rendered | None:
     return compare(previous.tokens, now.tokens, previous.usage, now.body)
 
 
-def judge(previous: Seen | None, now: Seen, between: Sequence[Seen] = ()) -> Diagnosis:
+def judge(previous: Seen | None, now: Seen, between: Sequence[Seen] = (), *, expectation: Expectation | None = None) -> Diagnosis:
     """Say why a request found less in the cache than it could have.
 
     Parameters
@@ -53,6 +53,8 @@ def judge(previous: Seen | None, now: Seen, between: Sequence[Seen] = ()) -> Dia
         The request that lost its cache.
     between : sequence of Seen
         Other requests that the same server is known to have answered since the previous one, oldest first.
+    expectation : Expectation, optional
+        What should have been cached, where that is known already.
 
     Returns
     -------
@@ -71,7 +73,7 @@ def judge(previous: Seen | None, now: Seen, between: Sequence[Seen] = ()) -> Dia
     if previous is None:
         cause = "epoch_started" if now.epoch else "first_request"
         return Diagnosis(cause, "confirmed", "nobody", None, {})
-    expectation = expected_of(previous, now)
+    expectation = expectation or expected_of(previous, now)
     expected, cached = expectation.expected_tokens or 0, now.usage.cached_tokens or 0
     counts = _counts(previous, now)
     if expectation.shortfall is not None:

@@ -74,7 +74,7 @@ class Findings:
         return self._card().html()
 
 
-def diagnose(requests: Iterable[Seen]) -> Findings:
+def diagnose(requests: Iterable[Seen], *, block: int | None = None) -> Findings:
     """Find every loss, and say why.
 
     Parameters
@@ -82,6 +82,8 @@ def diagnose(requests: Iterable[Seen]) -> Findings:
     requests : iterable of Seen
         Oldest first, of any number of sessions; `seen_in` gives those of a session. Of what two sessions have at one server,
         each is the other's traffic.
+    block : int, optional
+        Tokens that the engine keeps together, as `expect` takes it.
 
     Returns
     -------
@@ -104,13 +106,13 @@ def diagnose(requests: Iterable[Seen]) -> Findings:
         place = latest.get(whose)
         latest[whose] = at
         previous = None if place is None else every[place]
-        expected = expected_of(previous, now)
+        expected = expected_of(previous, now, block)
         if not expected.lost_tokens or previous is None or place is None:
             if now.usage.cached_tokens is not None:
                 unhealthy.pop(whose, None)
             continue
         others = [each for each in every[place + 1 : at] if each.server == now.server]
-        found = judge(previous, now, others)
+        found = judge(previous, now, others, expectation=expected)
         event = (found.cause, found.where)
         rendered = rendered_of(previous, now)
         losses.append(

@@ -8,7 +8,7 @@ pinned slot that is empty never looks. What rests on counters is confirmed; what
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Literal
 
 from loopkit.cache.diagnosis import Diagnosis
@@ -175,10 +175,10 @@ def _takers(between: Sequence[Seen], slot: int | None) -> list[Seen]:
 
 def _answered_while_waiting(other: Seen, now: Seen) -> bool:
     """Whether another was answered after a request had been sent."""
-    if other.time is None or now.time is None or now.elapsed_ms is None:
+    answered, ended = other.answered, now.answered
+    if answered is None or ended is None or now.elapsed_ms is None:
         return False
-    sent = datetime.fromisoformat(now.time) - timedelta(milliseconds=now.elapsed_ms)
-    return datetime.fromisoformat(other.time) >= sent
+    return answered >= ended - timedelta(milliseconds=now.elapsed_ms)
 
 
 def _more_in_slot(now: Seen, slot: int | None) -> bool | None:

@@ -6,7 +6,7 @@ Times that a provider keeps a prefix and its look-back are those of its document
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, Literal
 
 from msgspec import Raw
@@ -90,9 +90,9 @@ def _by_counts(previous: Seen, now: Seen, evidence: dict[str, Any]) -> Diagnosis
 
 def _idle(previous: Seen, now: Seen) -> float | None:
     """Seconds between an answer and the next request being sent; below 0 where they were under way together."""
-    if previous.time is None or now.time is None:
+    answered, ended = previous.answered, now.answered
+    if answered is None or ended is None:
         return None
-    answered, ended = (datetime.fromisoformat(each) for each in (previous.time, now.time))
     sent = ended - timedelta(milliseconds=now.elapsed_ms or 0.0)
     return (sent - answered).total_seconds()
 

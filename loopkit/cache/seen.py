@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from loopkit.baseline import Baseline
 from loopkit.cache.rendered import Rendered
 from loopkit.encoding import decode, encode
+from loopkit.errors import InvalidConfig
 from loopkit.records import CacheLoss, LogRecord, SessionStart, Usage
 from loopkit.request import replayed
 from loopkit.server.tokens import TokenView
@@ -97,6 +99,17 @@ class Seen:
     def __repr__(self) -> str:
         cached, prompt = ("?" if each is None else f"{each:,}" for each in (self.usage.cached_tokens, self.usage.prompt_tokens))
         return f"Seen(session {self.session!r}, epoch {self.epoch}, request {self.request}: {cached} of {prompt} tokens cached)"
+
+    @property
+    def answered(self) -> datetime | None:
+        """The moment of its ``time``."""
+        try:
+            moment = None if self.time is None else datetime.fromisoformat(self.time)
+        except (ValueError, TypeError):
+            raise InvalidConfig("Seen.time", f"{ascii(self.time)[:40]} is no moment", "Write it as RFC 3339 says") from None
+        if moment is not None and moment.tzinfo is None:
+            raise InvalidConfig("Seen.time", f"{self.time} names no zone", "Add its offset, such as Z")
+        return moment
 
     @property
     def kept(self) -> int | None:

@@ -164,7 +164,7 @@ def _losses(session: Session, rows: list[Row], expectations: list[Expectation]) 
         before = _seen(session, previous)
         now = dataclasses.replace(_seen(session, row, previous), request=index + 1)
         others = [Seen(usage=Usage(), session=name, request=number) for name, number in row.call.others]
-        judged.append(judge(before, now, others))
+        judged.append(judge(before, now, others, expectation=expectations[index]))
         if row.call.verdict is not None:
             judged[-1].evidence["provider_verdict"] = row.call.verdict
             if row.call.missed is not None:

@@ -155,7 +155,7 @@ class Watch:
             reusable_tokens=None if rendered is None else rendered.reusable,
             cached_tokens=now.usage.cached_tokens or 0,
             lost_tokens=expected.lost_tokens,
-            **judge(previous, now, between)._asdict(),
+            **judge(previous, now, between, expectation=expected)._asdict(),
         )
 
     def reusable(self, previous: Seen, now: Seen) -> int | None:

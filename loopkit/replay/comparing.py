@@ -42,7 +42,7 @@ SHOWN_EACH: Final = 32
 def compare(
     requests: Requests,
     server: Server,
-    variants: Sequence[Variant | Change | str],
+    variants: Sequence[Variant | Change | str] | Variant | Change | str,
     repeats: int = 1,
     *,
     home: str | Path | None = None,
@@ -61,7 +61,7 @@ def compare(
         An embedded one is the pattern: each run gets a fresh one, started alike, beside it. On any other the pinned slot is
         emptied before each run.
     variants : sequence of Variant, function or str
-        See `run`. The unchanged requests are measured before them, as ``"unchanged"``.
+        See `run`; one by itself is taken, too. The unchanged requests are measured before them, as ``"unchanged"``.
     repeats : int
         Rounds.
     progress : bool
@@ -111,7 +111,8 @@ def compare(
     if repeats < 1:
         raise InvalidConfig("repeats", f"{repeats} is not at least 1")
     requests = kept(requests)
-    chosen = [variant_of(variant) for variant in variants]
+    several = [variants] if isinstance(variants, str | Variant) or callable(variants) else variants
+    chosen = [variant_of(variant) for variant in several]
     names = [UNCHANGED, *(variant.name for variant in chosen)]
     if len(set(names)) < len(names):
         raise InvalidConfig("variants", f"two of {', '.join(names)} have the same name", "Name each differently")

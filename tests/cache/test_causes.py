@@ -14,6 +14,7 @@ from loopkit.cache.findings import diagnose
 from loopkit.cache.hosted import VERDICTS
 from loopkit.cache.seen import Counters, Seen
 from loopkit.encoding import encode
+from loopkit.errors import InvalidConfig
 from loopkit.records import Usage
 from loopkit.server.parts import Run
 from loopkit.server.tokens import TokenView
@@ -601,3 +602,19 @@ def test_coverage_is_said() -> None:
     assert diagnose([]).coverage == (None, None, None)
     assert "slot_taken 183 tokens" in repr(found)
     assert "slot_taken" in found._repr_html_()
+
+
+def test_a_block_is_told_to_diagnose_as_to_expect() -> None:
+    usages = Usage(prompt_tokens=1000), Usage(prompt_tokens=1300, cached_tokens=512)
+    requests = [Seen(usage=usage, engine="vllm") for usage in usages]
+    assert [loss.expected_tokens for loss in diagnose(requests).losses] == [992]
+    assert [loss.expected_tokens for loss in diagnose(requests, block=100).losses] == [1000]
+    assert not diagnose(requests, block=512).losses, "all of the one block that there is"
+
+
+@pytest.mark.parametrize("time", ["2026-11-30T07:31:05", "yesterday", ""])
+def test_a_time_that_is_no_moment_is_named(time: str) -> None:
+    usages = Usage(prompt_tokens=3000), Usage(prompt_tokens=3300, cached_tokens=0)
+    requests = [Seen(usage=usage, engine="openai", time=time) for usage in usages]
+    with pytest.raises(InvalidConfig, match=r"Seen\.time"):
+        diagnose(requests)

@@ -204,7 +204,9 @@ def test_two_of_one_name_and_no_rounds_are_refused(six: tuple[Loop, pd.DataFrame
     def unchanged(sent: Sent) -> Sent:
         return sent
 
-    for variants in (["live_system", "live_system"], [unchanged]):
+    with pytest.raises(InvalidConfig, match="no variant 'live_systm'"):
+        replay.compare(six[0].session, tiny, "live_systm", progress=False)  # one by itself is a list of one
+    for variants in (["live_system", "live_system"], [unchanged], unchanged):
         with pytest.raises(InvalidConfig, match="have the same name"):
             replay.compare(six[0].session, tiny, variants, progress=False)
     with pytest.raises(InvalidConfig, match="repeats: 0 is not at least 1"):
