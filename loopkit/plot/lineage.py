@@ -29,6 +29,8 @@ COLUMNS = {
     "edges": ("child", "parent"),
     "evidence": ("node", "source", "path", "offset", "text"),
 }
+WORDED = 12
+"Of up to so many memories the first words stand beside them."
 UNKNOWN = "not in the frame of evidence"
 LEVELS = {
     "L2": {"label": "synthesis of a project (L2)", "color": "#163f66", "marker": "D"},
@@ -134,7 +136,11 @@ def provenance(lineage: Lineage, ax: Axes | None = None) -> Axes:
     legend = ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize="small", borderaxespad=0.2)
     for handle in legend.get_lines():
         handle.set(markersize=6)
-    ax.set_title(_finding(nodes, edges, evidence), pad=24, **PLAIN)
+    ax.set_title(_finding(nodes, edges, evidence), pad=24, x=0, ha="left", **PLAIN)  # over the names, too: it is long
+    made = [row for row, level in enumerate(places.level) if level != "L0"]
+    for row in made if len(made) <= WORDED else []:
+        look: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 3), "fontsize": "small", "color": GREY, **PLAIN}
+        ax.annotate(shown(nodes["text"].iloc[row], 28), (places.x[row], places.y[row]), **look)
     return ax
 
 

@@ -18,7 +18,7 @@ from loopkit.memory.frames import EVIDENCE, Lineage
 from loopkit.memory.memory import Memory
 from loopkit.plot import provenance
 from loopkit.plot.lineage import Places
-from tests.memory.make import PERU, Model, build, filled, records
+from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled, records
 from tests.plot.looking import HOSTILE, drawn, legend
 
 L2, L1, L0 = "synthesis of a project (L2)", "memory for a query (L1)", "evidence (L0)"
@@ -133,3 +133,13 @@ def test_the_axes_given_are_used_and_what_is_no_lineage_is_refused() -> None:
     for given, said in bad:
         with pytest.raises(InvalidConfig, match=said):
             provenance(given)
+
+
+def test_the_title_is_whole_and_each_step_has_its_first_words(tmp_path: Path) -> None:
+    memory = filled(tmp_path, 3)
+    built = memory.build(PERU, LIGHT, QUESTION, model=lambda prompt: f"A memory that goes on for a while about {len(prompt)}")
+    assert built.node is not None
+    ax = provenance(memory.lineage(built.node))
+    assert drawn(ax)
+    assert [text.get_text() for text in ax.texts] == ["A memory that goes on for a…"] * 2  # what is written again is no new one
+    assert ax.title.get_window_extent().x0 >= 0
