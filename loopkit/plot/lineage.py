@@ -121,7 +121,8 @@ def provenance(lineage: Lineage, ax: Axes | None = None) -> Axes:
         for name, columns in COLUMNS.items()
     )
     places = Places.of(nodes, edges)
-    rows = places.level.count("L0")
+    alone = places.level == ["L0"] and len(evidence) <= NAMED  # of a piece of evidence, its records
+    rows = len(evidence) if alone else places.level.count("L0")
     ax = new_axes(9.5, float(np.clip(1.5 + 0.24 * rows, 2.6, 9))) if ax is None else ax
     if not len(nodes):
         ax.set(title="no memory", xticks=[], yticks=[])
@@ -130,7 +131,7 @@ def provenance(lineage: Lineage, ax: Axes | None = None) -> Axes:
     ax.set(xlim=(-0.2, places.x.max() + 0.1), ylim=(max(rows - 1, places.y.max()) + 0.6, -0.6), xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     ax.yaxis.tick_right()
-    at, names = _evidence(nodes, evidence)
+    at, names = _evidence(nodes, evidence) if not alone else ([float(row) for row in range(rows)], _records(evidence))
     ax.set_yticks(at, names, fontsize="small", **PLAIN)
     ax.tick_params(axis="y", length=0)
     legend = ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize="small", borderaxespad=0.2)
@@ -173,6 +174,11 @@ def _evidence(nodes: pd.DataFrame, evidence: pd.DataFrame) -> tuple[list[float],
         for place, offset, others, text in zip(places, first["offset"], more, first["text"])
     ]
     return [float(at) for at in range(len(names))], names
+
+
+def _records(evidence: pd.DataFrame) -> list[str]:
+    rows = zip(evidence["source"], evidence["path"], evidence["offset"], evidence["text"])
+    return [f"{_place(source, path)}@{offset:,}: {shown(text)}" for source, path, offset, text in rows]
 
 
 def _place(source: str, path: object) -> str:

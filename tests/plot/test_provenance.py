@@ -143,3 +143,11 @@ def test_the_title_is_whole_and_each_step_has_its_first_words(tmp_path: Path) ->
     assert drawn(ax)
     assert [text.get_text() for text in ax.texts] == ["A memory that goes on for a…"] * 2  # what is written again is no new one
     assert ax.title.get_window_extent().x0 >= 0
+
+
+def test_a_piece_of_evidence_alone_shows_its_records(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    memory.ingest(records(["One.", "Two.", "Three."]), project=PERU)
+    ax = provenance(memory.lineage(memory.recall("Two")[0].node))
+    assert [label.get_text().split(": ")[1] for label in ax.get_yticklabels()] == ["One.", "Two.", "Three."]
+    assert drawn(ax)
