@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from loopkit.baseline import Baseline, message_of, system_message
 from loopkit.cache.seen import Seen, seen_in
+from loopkit.errors import LogError
 from loopkit.logs.columns import Columns, Message, message, message_columns
 from loopkit.messages import encode_message
 from loopkit.records import Assistant, LogRecord, SessionStart, ToolResult, User
@@ -39,6 +40,8 @@ def read_messages(path: Path, lines: int, *, content: bool) -> Columns:
     ------
     TornLog, BaselineError, SessionIOError
         Where the log is not what a session writes.
+    LogError
+        Where it is shorter now.
     """
     return message_columns(_messages(path, lines, content=content))
 
@@ -77,6 +80,8 @@ def read_requests(path: Path, lines: int) -> Iterator[Seen]:
     ------
     TornLog, BaselineError, SessionIOError
         Where the log, or its baseline, is not what a session writes.
+    LogError
+        Where the log is shorter now.
     """
     records = list(_records(path, lines))
     start = records[0]
@@ -98,3 +103,4 @@ def _records(path: Path, lines: int) -> Iterator[LogRecord]:
             raise torn(Fault(str(path), block.line + at, block.offset_of(at), why), path.parent)
         if block.line + len(block.lines) > lines:
             return
+    raise LogError(str(path), "it has changed since it was loaded", "Load it again")

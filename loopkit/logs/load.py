@@ -97,7 +97,7 @@ class Logs:
 
         Raises
         ------
-        TornLog, SessionIOError
+        TornLog, LogError, SessionIOError
             When a log is not any more what it was, or a message is none.
         """
         return self._frame("messages", lambda: frames.messages(self.parts, content=self.content))
@@ -118,7 +118,7 @@ class Logs:
 
         Raises
         ------
-        TornLog, BaselineError, SessionIOError
+        TornLog, BaselineError, LogError, SessionIOError
             When a log is not any more what it was.
         """
         return prompts(self.parts)

@@ -78,6 +78,18 @@ def test_a_message_has_the_bytes_that_were_sent(tmp_path: Path) -> None:
     assert made["sha256"][made["role"] == "user"].tolist() == hashes
 
 
+def test_a_log_that_is_shorter_than_when_it_was_loaded_is_not_asked_for_more(tmp_path: Path) -> None:
+    write_session(tmp_path, "a", TOOLS)
+    logs = load(tmp_path)
+    write_session(tmp_path, "a", [start("a"), *kept(2)])
+    with pytest.raises(LogError, match="it has changed since it was loaded"):
+        _ = logs.messages
+    with pytest.raises(LogError, match="it has changed since it was loaded"):
+        list(logs.requests())
+    write_session(tmp_path, "a", TOOLS)
+    assert len(logs.messages) == 7
+
+
 def test_carried_messages_are_of_no_turn(tmp_path: Path) -> None:
     second: list[LogRecord] = [start("a", 1, at=5, carried=2), user(1), assistant(2), assistant(7)]
     write_session(tmp_path, "a", [start("a"), *kept(1), end(4)], [*second, usage(7, 1, 300, 0)])
