@@ -30,9 +30,10 @@ ROUTING: Final = {"id_slot", "cache_prompt", "n_cache_reuse", "prompt_cache_key"
 _MESSAGE = re.compile(r"(messages|input)\[(\d+)\]")
 
 
-def expected_of(previous: Seen | None, now: Seen, block: int | None = None) -> Expectation:
+def expected_of(previous: Seen | None, now: Seen, block: int | None = None, *, completions_kept: bool = True) -> Expectation:
     """What a kept contract makes of two requests."""
-    return expect(None if previous is None else previous.usage, now.usage, now.engine, epoch=now.epoch, block=block)
+    usage = None if previous is None else previous.usage
+    return expect(usage, now.usage, now.engine, epoch=now.epoch, block=block, completions_kept=completions_kept)
 
 
 def rendered_of(previous: Seen, now: Seen) -> Rendered | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from loopkit.records import Usage
 
-__all__ = ["EngineRule", "Expectation", "estimated_block", "expect", "rule_of"]
+__all__ = ["GENERATION", "EngineRule", "Expectation", "estimated_block", "expect", "rule_of"]
 
 
 class EngineRule(NamedTuple):
@@ -35,6 +35,8 @@ RULES = {
     "openai": EngineRule(block=128, exact=False, minimum=1024),
     "anthropic": EngineRule(block=128, exact=False, break_points=True),
 }
+GENERATION = "generation_not_cached"
+"The cause that a session is told once: its next requests are not expected to find what was written."
 UNKNOWN = EngineRule(block=128, exact=False)
 
 
@@ -68,7 +70,15 @@ def estimated_block(cached: Iterable[int | None]) -> int | None:
     return math.gcd(*known) if len(known) >= 3 else None
 
 
-def expect(previous: Usage | None, now: Usage, engine: str | None, *, epoch: int = 0, block: int | None = None) -> Expectation:
+def expect(
+    previous: Usage | None,
+    now: Usage,
+    engine: str | None,
+    *,
+    epoch: int = 0,
+    block: int | None = None,
+    completions_kept: bool = True,
+) -> Expectation:
     """Compare what was cached with what a kept contract gives.
 
     Parameters
@@ -83,6 +93,9 @@ def expect(previous: Usage | None, now: Usage, engine: str | None, *, epoch: int
         The epoch's number; names the reason of a first request.
     block : int, optional
         Tokens that the engine keeps together, where that is given or estimated.
+    completions_kept : bool
+        False where a loss of the same session showed that the engine keeps prompts and not what it wrote: then only the previous
+        prompt can be lost, and what was written is a shortfall.
 
     Returns
     -------
@@ -112,7 +125,8 @@ def expect(previous: Usage | None, now: Usage, engine: str | None, *, epoch: int
         exact = exact and previous.completion_tokens is not None
         kept = previous.prompt_tokens + max(0, (previous.completion_tokens or 0) - 1) if exact else previous.prompt_tokens
     at_most = max(0, now.prompt_tokens - 1)
-    expected = min(kept, at_most) // size * size
+    whole = min(kept, at_most) // size * size
+    expected = whole if completions_kept else min(whole, previous.prompt_tokens // size * size)
     if expected < minimum:
         return Expectation(0, expected_exact=exact, lost_tokens=0, shortfall="below_minimum" if now.cached_tokens == 0 else None)
     if now.cached_tokens is None:
@@ -122,4 +136,6 @@ def expect(previous: Usage | None, now: Usage, engine: str | None, *, epoch: int
     shortfall = None
     if not lost and now.cached_tokens < kept:
         shortfall = "last_token" if min(kept, at_most) == now.cached_tokens else "granularity"
+        if now.cached_tokens < whole and not completions_kept:
+            shortfall = GENERATION
     return Expectation(expected, expected_exact=exact, lost_tokens=lost, shortfall=shortfall)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from loopkit.cache.causes import expected_of, judge, rendered_of
 from loopkit.cache.diagnosis import Diagnosis
+from loopkit.cache.expect import GENERATION
 from loopkit.cache.seen import Seen
 from loopkit.card import Card
 
@@ -100,19 +101,22 @@ def diagnose(requests: Iterable[Seen], *, block: int | None = None) -> Findings:
     every = list(requests)
     latest: dict[tuple[str | None, int], int] = {}
     unhealthy: dict[tuple[str | None, int], tuple[str, str | None]] = {}
+    prompts_alone: set[str | None] = set()
     losses: list[Loss] = []
     for at, now in enumerate(every):
         whose = (now.session, now.epoch)
         place = latest.get(whose)
         latest[whose] = at
         previous = None if place is None else every[place]
-        expected = expected_of(previous, now, block)
+        expected = expected_of(previous, now, block, completions_kept=now.session not in prompts_alone)
         if not expected.lost_tokens or previous is None or place is None:
             if now.usage.cached_tokens is not None:
                 unhealthy.pop(whose, None)
             continue
         others = [each for each in every[place + 1 : at] if each.server == now.server]
         found = judge(previous, now, others, expectation=expected)
+        if found.cause == GENERATION:
+            prompts_alone.add(now.session)
         event = (found.cause, found.where)
         rendered = rendered_of(previous, now)
         losses.append(

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from loopkit.cache.diagnosis import Diagnosis
+from loopkit.cache.expect import GENERATION
 from loopkit.cache.seen import Counters, Seen
 from loopkit.server.tokens import common_prefix
 
@@ -124,7 +125,7 @@ def _generation(previous: Seen, now: Seen, evidence: dict[str, Any]) -> Diagnosi
         return None
     if not prompt - BLOCK < cached <= prompt:
         return None
-    return _made("generation_not_cached", "suspected", "completion", evidence)
+    return _made(GENERATION, "suspected", "completion", evidence)
 
 
 def _others(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int, evidence: dict[str, Any]) -> Diagnosis | None:

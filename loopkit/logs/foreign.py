@@ -19,7 +19,8 @@ from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
 from loopkit.cache.causes import judge
-from loopkit.cache.expect import Expectation, estimated_block, expect, rule_of
+from loopkit.cache.diagnosis import Diagnosis
+from loopkit.cache.expect import GENERATION, Expectation, estimated_block, expect, rule_of
 from loopkit.cache.prompts import Prompt
 from loopkit.cache.seen import Seen
 from loopkit.encoding import encode
@@ -63,17 +64,19 @@ def parts_of(adapter: Adapter, source: Source) -> list[Part]:
     """Read one file into parts, one an epoch."""
     threads = Threads(adapter.entries(source, texts=False), source)
     again = _Again(adapter.entries, source.path)
+    prompts_alone: set[str] = set()
     return [
-        _part(adapter, source, again, session, epoch)
+        _part(adapter, source, again, session, epoch, prompts_alone)
         for session in threads.sessions.values()
         for epoch in session.epochs
         if epoch.rows or epoch.started is not None
     ]
 
 
-def _part(adapter: Adapter, source: Source, again: _Again, session: Session, epoch: Epoch) -> Part:
+def _part(adapter: Adapter, source: Source, again: _Again, session: Session, epoch: Epoch, prompts_alone: set[str]) -> Part:
     rows = _in_order(epoch)
-    usage, expectations = _usage(epoch, rows)
+    expectations, judged = _judged(session, epoch, rows, prompts_alone)
+    usage = _usage(rows, expectations)
     _count_no_moments(source, [row.call.time for row in rows], usage["time"])
     times = np.concatenate([_times([epoch.started, epoch.ended]), usage["time"]])
     return Part(
@@ -88,7 +91,7 @@ def _part(adapter: Adapter, source: Source, again: _Again, session: Session, epo
         ended=np.fmax.reduce(times),
         end_reason="compacted" if epoch.compacted else None,
         usage=usage,
-        losses=_losses(session, rows, expectations),
+        losses=_losses(rows, expectations, judged),
         turns={
             "turn": np.arange(1, len(epoch.turns) + 1),
             "time": _times([turn.time for turn in epoch.turns]),
@@ -113,16 +116,35 @@ def _in_order(epoch: Epoch) -> list[Row]:
     return [row for _, row in sorted(zip(turns, epoch.rows), key=itemgetter(0))]
 
 
-def _usage(epoch: Epoch, rows: list[Row]) -> tuple[dict[str, NDArray[Any]], list[Expectation]]:
+def _judged(
+    session: Session, epoch: Epoch, rows: list[Row], prompts_alone: set[str]
+) -> tuple[list[Expectation], dict[int, Diagnosis]]:
+    """What was expected of each request, and why some lost; sessions whose engine keeps prompts alone are entered."""
+    block = estimated_block(row.call.usage.cached_tokens for row in rows) or 1
+    # of an engine that keeps single tokens a common divisor means nothing: a conversation that grows evenly has one, too
+    blocks = {engine: block if 1 < rule_of(engine).block < block else None for engine in {row.call.engine for row in rows}}
+    expectations: list[Expectation] = []
+    judged: dict[int, Diagnosis] = {}
+    for index, row in enumerate(rows):
+        expectation = expect(
+            None if row.previous is None else row.previous.call.usage,
+            row.call.usage,
+            row.call.engine,
+            epoch=epoch.number,
+            block=blocks[row.call.engine],
+            completions_kept=session.id not in prompts_alone,
+        )
+        expectations.append(expectation)
+        if row.previous is not None and expectation.lost_tokens:
+            judged[index] = _cause(session, row, row.previous, index, expectation)
+            if judged[index].cause == GENERATION:
+                prompts_alone.add(session.id)
+    return expectations, judged
+
+
+def _usage(rows: list[Row], expectations: list[Expectation]) -> dict[str, NDArray[Any]]:
     calls = _columns(Call, [row.call for row in rows])
     usages = _columns(Usage, calls["usage"])
-    block = estimated_block(usages["cached_tokens"]) or 1
-    # of an engine that keeps single tokens a common divisor means nothing: a conversation that grows evenly has one, too
-    blocks = {engine: block if 1 < rule_of(engine).block < block else None for engine in set(calls["engine"])}
-    expectations = [
-        expect(None if row.previous is None else row.previous.call.usage, usage, engine, epoch=epoch.number, block=blocks[engine])
-        for row, usage, engine in zip(rows, calls["usage"], calls["engine"])
-    ]
     expected, exact, lost, shortfall = zip(*expectations) if rows else ((), (), (), ())
     sizes = _counts(calls["request_bytes"])
     missing = _counts([None] * len(rows))
@@ -147,7 +169,7 @@ def _usage(epoch: Epoch, rows: list[Row]) -> tuple[dict[str, NDArray[Any]], list
     }
     judged = (columns["expected_tokens"] >= 0) | (columns["shortfall"] != None)  # noqa: E711
     columns["lost_tokens"] = np.where((columns["cached_tokens"] >= 0) & judged, _counts(lost), -1)
-    return columns, expectations
+    return columns
 
 
 def _columns(kind: type[Struct], rows: Sequence[Struct]) -> dict[str, tuple[Any, ...]]:
@@ -156,30 +178,33 @@ def _columns(kind: type[Struct], rows: Sequence[Struct]) -> dict[str, tuple[Any,
     return dict(zip(kind.__struct_fields__, values))
 
 
-def _losses(session: Session, rows: list[Row], expectations: list[Expectation]) -> Columns:
-    lossy = [(index, row, row.previous) for index, row in enumerate(rows) if row.previous and expectations[index].lost_tokens]
-    found = [expectations[index] for index, _, _ in lossy]
-    judged = []
-    for index, row, previous in lossy:
-        before = _seen(session, previous)
-        now = dataclasses.replace(_seen(session, row, previous), request=index + 1)
-        others = [Seen(usage=Usage(), session=name, request=number) for name, number in row.call.others]
-        judged.append(judge(before, now, others, expectation=expectations[index]))
-        if row.call.verdict is not None:
-            judged[-1].evidence["provider_verdict"] = row.call.verdict
-            if row.call.missed is not None:
-                judged[-1].evidence["provider_missed_tokens"] = row.call.missed
+def _cause(session: Session, row: Row, previous: Row, index: int, expectation: Expectation) -> Diagnosis:
+    now = dataclasses.replace(_seen(session, row, previous), request=index + 1)
+    others = [Seen(usage=Usage(), session=name, request=number) for name, number in row.call.others]
+    found = judge(_seen(session, previous), now, others, expectation=expectation)
+    if row.call.verdict is not None:
+        found.evidence["provider_verdict"] = row.call.verdict
+        if row.call.missed is not None:
+            found.evidence["provider_missed_tokens"] = row.call.missed
+    return found
+
+
+def _losses(rows: list[Row], expectations: list[Expectation], judged: dict[int, Diagnosis]) -> Columns:
+    found = [expectations[index] for index in judged]
     return {
-        "request": np.array([index + 1 for index, _, _ in lossy], np.int64),
-        "row": np.array([index for index, _, _ in lossy], np.intp),
-        "time": _times([row.call.time for _, row, _ in lossy]),
+        "request": np.array([index + 1 for index in judged], np.int64),
+        "row": np.array([*judged], np.intp),
+        "time": _times([rows[index].call.time for index in judged]),
         "expected_tokens": _counts([each.expected_tokens for each in found]),
         "expected_exact": np.array([each.expected_exact for each in found], np.int8),
-        "reusable_tokens": _counts([None] * len(lossy)),
-        "cached_tokens": _counts([row.call.usage.cached_tokens for _, row, _ in lossy]),
+        "reusable_tokens": _counts([None] * len(judged)),
+        "cached_tokens": _counts([rows[index].call.usage.cached_tokens for index in judged]),
         "lost_tokens": _counts([each.lost_tokens for each in found]),
-        **{name: _texts([getattr(each, name) for each in judged]) for name in ("cause", "certainty", "mendable_by", "where")},
-        "evidence": _texts([encode(each.evidence).decode() for each in judged]),
+        **{
+            name: _texts([getattr(each, name) for each in judged.values()])
+            for name in ("cause", "certainty", "mendable_by", "where")
+        },
+        "evidence": _texts([encode(each.evidence).decode() for each in judged.values()]),
     }
 
 

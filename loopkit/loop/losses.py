@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from loopkit.cache.causes import judge, rendered_of
-from loopkit.cache.expect import Expectation
+from loopkit.cache.expect import GENERATION, Expectation
 from loopkit.cache.seen import Counters, Seen
 from loopkit.errors import ServerError
 from loopkit.ids import Timestamp
@@ -35,7 +35,8 @@ PATIENCE = 2.0  # seconds that a question may take; a busy server answers betwee
 
 def reusable_without_a_loss(expected: Expectation, cached: int | None) -> int | None:
     """Tokens that could be used again, where all that were expected were found; None where that does not say it."""
-    told = expected.expected_exact and cached is not None and expected.expected_tokens is not None
+    whole = expected.expected_exact and expected.shortfall != GENERATION
+    told = whole and cached is not None and expected.expected_tokens is not None
     return expected.expected_tokens if told and cached is not None and cached >= (expected.expected_tokens or 0) else None
 
 
@@ -110,6 +111,13 @@ class Watch:
             server=self._server.url,
             context_size=self._server.context_size,
         )
+
+    def completions_kept(self, session: Session) -> bool:
+        """Whether no loss of a session has shown that the engine keeps prompts alone; llama.cpp keeps what it wrote."""
+        if self._server.engine == "llama.cpp":
+            return True
+        records = (record for epoch in session.epochs for record in epoch.records)
+        return not any(isinstance(record, CacheLoss) and record.cause == GENERATION for record in records)
 
     def lost(
         self,

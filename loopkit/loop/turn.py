@@ -249,7 +249,9 @@ class TurnRun:
     ) -> None:
         session, now = self._state.session, Timestamp.now()
         before = None if last is None else last.usage
-        expected = expect(before, completion.usage, session.start.server.engine, epoch=session.epoch)
+        kept = self._state.watch.completions_kept(session)
+        engine = session.start.server.engine
+        expected = expect(before, completion.usage, engine, epoch=session.epoch, completions_kept=kept)
         reusable = reusable_without_a_loss(expected, completion.usage.cached_tokens)
         usage = UsageRecord(
             time=now,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET, Raw, structs
 
-from loopkit.cache.expect import expect
+from loopkit.cache.expect import GENERATION, expect
 from loopkit.cache.prompts import Prompt
 from loopkit.cache.seen import Seen
 from loopkit.cache.variants import Change, Variant, applied, variant_of
@@ -171,6 +171,7 @@ class _Replay:
         self._watch = Watch(server)
         self._last: dict[tuple[str | None, int], _Past] = {}
         self._all: list[Seen] = []
+        self._prompts_alone: set[str | None] = set()
 
     def send(self, one: Recorded, number: int) -> ReplayRecord:
         body = one.request.body
@@ -183,7 +184,13 @@ class _Replay:
             previous = replace(past.seen, usage=structs.replace(past.seen.usage, completion_tokens=None))
         self._watch.sending()
         completion = self._server.complete(request, self._on_delta, hang_up=self._hang_up)
-        expected = expect(None if previous is None else previous.usage, completion.usage, self._server.engine, epoch=one.epoch)
+        expected = expect(
+            None if previous is None else previous.usage,
+            completion.usage,
+            self._server.engine,
+            epoch=one.epoch,
+            completions_kept=one.session not in self._prompts_alone,
+        )
         lost = expected.lost_tokens if completion.usage.cached_tokens is not None else None
         record = ReplayRecord(
             time=Timestamp.now(),
@@ -207,6 +214,8 @@ class _Replay:
         if lost and past is not None and previous is not None:
             found = self._watch.judged(previous, now, expected, self._all[past.place :])
             record = structs.replace(record, **{name: getattr(found, name) for name in JUDGED})
+            if found.cause == GENERATION:
+                self._prompts_alone.add(one.session)
         elif previous is not None and record.reusable_tokens is None:
             record = structs.replace(record, reusable_tokens=self._watch.reusable(previous, now))
         now = replace(now, after=self._watch.answered())

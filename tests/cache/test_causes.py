@@ -618,3 +618,19 @@ def test_a_time_that_is_no_moment_is_named(time: str) -> None:
     requests = [Seen(usage=usage, engine="openai", time=time) for usage in usages]
     with pytest.raises(InvalidConfig, match=r"Seen\.time"):
         diagnose(requests)
+
+
+def test_an_engine_that_keeps_prompts_alone_is_one_finding_a_session() -> None:
+    counts = [(100, 0, 40), (160, 96, 20), (230, 160, 40), (300, 224, 9), (350, 0, 9)]
+    usages = [Usage(prompt_tokens=prompt, cached_tokens=cached, completion_tokens=written) for prompt, cached, written in counts]
+    requests = [Seen(usage=usage, engine="vllm", session="a", request=at) for at, usage in enumerate(usages, 1)]
+    found = diagnose(requests).losses
+    assert [(loss.seen.request, loss.diagnosis.cause, loss.lost_tokens) for loss in found] == [
+        (2, "generation_not_cached", 32),
+        (5, "unexplained", 288),  # of the prompt alone
+    ]
+    later = expect(usages[1], usages[2], "vllm", completions_kept=False)
+    assert later == (160, True, 0, "generation_not_cached")
+    assert expect(usages[1], usages[2], "vllm").lost_tokens == 16
+    other = [replace(each, session="b") for each in requests[:2]]
+    assert [loss.seen.session for loss in diagnose([*requests[:2], *other]).losses] == ["a", "b"]
