@@ -254,6 +254,7 @@ class ReplayRecord(_Record, frozen=True, kw_only=True, tag="replay"):
     expected_exact: bool | None
     reusable_tokens: Count | None
     shortfall: str | UnsetType = UNSET
+    reported: Raw | UnsetType = UNSET
     lost_tokens: Count | None
     "None where it cannot be known; the five members that follow are there where it is above 0."
     cause: str | UnsetType = UNSET

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from loopkit.records import Usage
 
-__all__ = ["GENERATION", "EngineRule", "Expectation", "estimated_block", "expect", "rule_of"]
+__all__ = ["GENERATION", "READS_ONE", "EngineRule", "Expectation", "estimated_block", "expect", "rule_of"]
 
 
 class EngineRule(NamedTuple):
@@ -35,6 +35,8 @@ RULES = {
     "openai": EngineRule(block=128, exact=False, minimum=1024),
     "anthropic": EngineRule(block=128, exact=False, break_points=True),
 }
+READS_ONE = {"llama.cpp", "vllm", "sglang"}
+"Engines whose source says that they read at least the last token; others may count a whole prompt as cached."
 GENERATION = "generation_not_cached"
 "The cause that a session is told once: its next requests are not expected to find what was written."
 UNKNOWN = EngineRule(block=128, exact=False)

@@ -19,6 +19,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from loopkit.encoding import encode, sha256
+from loopkit.logs.problems import Problem
 from loopkit.records import CacheLoss, ReplayRecord
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Part:
     "A row is a turn; None in a replay."
     messages: MakeMessages | None = None
     "A ``functools.partial`` of a module's function, so that it can be pickled; None where the log holds no messages."
+    problems: Sequence[Problem] = ()
+    "Counts that cannot be; where the file was read just now."
     requests: MakeRequests | None = None
     "Likewise; None where nothing is known but the usage."
 

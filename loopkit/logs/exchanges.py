@@ -14,7 +14,8 @@ from msgspec import Raw, Struct
 from loopkit.encoding import decode, decode_lenient, encode, sha256
 from loopkit.logs.conversations import Conversations, Placed
 from loopkit.logs.entries import Call, Entry, Said, rfc3339
-from loopkit.logs.source import Source
+from loopkit.logs.impossible import why_impossible
+from loopkit.logs.source import Line, Source
 from loopkit.provenance import Provenance, Record, Role
 from loopkit.server.usage import normalise
 
@@ -149,13 +150,15 @@ def instant(value: Any) -> str | int | None:
     return round(value * unit)
 
 
-def facts_of(source: Source, response: bytes, usage: Any = None, provider: Any = None) -> dict[str, Any] | None:
+def facts_of(source: Source, line: Line, response: bytes, usage: Any = None, provider: Any = None) -> dict[str, Any] | None:
     """What an answer says of itself, for `Exchange.facts`; None where it is an error.
 
     Parameters
     ----------
     source : Source
         Takes counts that do not add up.
+    line : Line
+        The answer's, to name it where they are impossible.
     response : bytes
         An answer, or a list of a stream's chunks, of which the last that says something holds; b"" where there is none.
     usage : mapping, optional
@@ -176,12 +179,15 @@ def facts_of(source: Source, response: bytes, usage: Any = None, provider: Any =
         return None
     counts, timings = (each if isinstance(each, dict) else None for each in (found.get("usage") or usage, found.get("timings")))
     counted = normalise(counts, timings)
-    if counted.fault is not None:
+    if counted.fault is not None and counted.impossible is None:
         source.left_out("counts that do not add up")
     engine = PROVIDERS.get(str(provider).lower())
     if provider is None:
         engine = "llama.cpp" if timings else "openai" if str(found.get("system_fingerprint")).startswith("fp_") else None
         engine = "anthropic" if counts and "input_tokens" in counts and "cache_read_input_tokens" in counts else engine
+    why = counted.impossible or why_impossible(counted.usage.cached_tokens, counted.usage.prompt_tokens, engine)
+    if why is not None:
+        source.impossible(line, why)
     texts = {"response": found.get("id"), "model": found.get("model"), "finish": finish}
     return {"usage": counted.usage, "engine": engine, **{name: text for name, text in texts.items() if isinstance(text, str)}}
 

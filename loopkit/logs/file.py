@@ -104,7 +104,7 @@ def _ours(path: Path, reader: Callable[..., Part | None], errors: Errors) -> Rea
         if errors == "raise":
             raise
         return _sound(path, reader)
-    return Read(() if part is None else (part,))
+    return Read(()) if part is None else Read((part,), part.problems)
 
 
 def _sound(path: Path, reader: Callable[..., Part | None]) -> Read:
@@ -123,7 +123,9 @@ def _sound(path: Path, reader: Callable[..., Part | None]) -> Read:
             break
         except TornLog as torn:  # of a line whose crc is right; the next reading ends before it
             first, lines = torn, torn.line - 1
-    return Read(() if part is None else (part,), (*([] if first is None else [problem_of(first, str(path))]), *problems))
+    found = () if part is None else part.problems
+    faults_told = [] if first is None else [problem_of(first, str(path))]
+    return Read(() if part is None else (part,), (*found, *faults_told, *problems))
 
 
 def _ends_whole(path: Path) -> bool:

@@ -18,12 +18,13 @@ from typing import Generic, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from loopkit.errors import TornLog
 from loopkit.ids import Timestamp
 from loopkit.logs.again import read_messages, read_requests
 from loopkit.logs.columns import COUNT, REQUESTS, Growing, Part, loss_columns, times
+from loopkit.logs.impossible import impossible_in, offset_of, reported_in
 from loopkit.records import CacheLoss, EpochEnd, ReplayRecord, SessionStart, UsageRecord
 from loopkit.session.journal import Block, body_of, checked_blocks
 from loopkit.session.live import is_locked, settled
@@ -108,6 +109,9 @@ class _Pass:
         self.end: EpochEnd | None = None
         self.usage = Growing(REQUESTS)
         self.losses: list[CacheLoss] = []
+        self.reported: dict[int, Raw] = {}
+        "What a server said, by request, where it does not add up."
+        self._told = 0
         self.asked: list[bytes] = []
         "Head of each user record; the time stands in it."
         self.before: list[bytes] = []
@@ -141,7 +145,10 @@ class _Pass:
 
     def decode(self) -> None:
         """Decode the lines that wait; many at once cost less."""
-        self.usage.add(self._requests.decode(self.path, self.kinds))
+        requests = self._requests.decode(self.path, self.kinds)
+        self.usage.add(requests)
+        self.reported |= reported_in(requests, self._told)
+        self._told += len(requests)
         for fact in self._facts.decode(self.path, self.kinds):
             if isinstance(fact, CacheLoss):
                 self.losses.append(fact)
@@ -231,6 +238,7 @@ def _part(seen: _Pass) -> Part:
         end_reason=None if seen.end is None else seen.end.reason,
         usage=usage,
         losses=losses,
+        problems=impossible_in(path, start.server.engine, usage, of_requests, seen.reported),
         turns=turns,
         messages=partial(read_messages, path, kinds.size),
         requests=partial(read_requests, path, kinds.size),
@@ -261,6 +269,7 @@ def _read_replay(path: Path, limit: int | None) -> Part:
     losses: list[ReplayRecord] = []
     rows: list[int] = []
     first: ReplayRecord | None = None
+    reported: dict[int, Raw] = {}
     seen = 0
     with _times_named(path):
         for block in _blocks(path, limit):
@@ -274,6 +283,7 @@ def _read_replay(path: Path, limit: int | None) -> Part:
                     losses.append(record)
                     rows.append(row)
             usage.add(records)
+            reported |= reported_in(records, seen)
             seen += len(records)
         columns = usage.arrays()
     if first is None:
@@ -292,6 +302,7 @@ def _read_replay(path: Path, limit: int | None) -> Part:
         ended=columns["time"][-1],
         usage=columns,
         losses=loss_columns(losses, np.array(rows, np.intp)),
+        problems=impossible_in(path, first.engine, columns, np.arange(seen), reported),
     )
 
 
@@ -372,7 +383,5 @@ def _session_dir(path: Path) -> Path | None:
 
 def _torn(path: Path, index: int, why: str, *, at_end: bool = False) -> TornLog:
     """Name the line of this index; where it begins is looked up, for this is rare."""
-    with path.open("rb") as file:
-        offset = sum(map(len, islice(file, index)))
     where = _session_dir(path)
-    return TornLog(str(path), index + 1, offset, why, None if where is None else str(where), at_end=at_end)
+    return TornLog(str(path), index + 1, offset_of(path, index), why, None if where is None else str(where), at_end=at_end)

@@ -92,6 +92,10 @@ class Source:
             raise TornLog(str(self.path), line.number, line.offset, why, at_end=at_end)
         self._faults.append(Problem(str(self.path), line.number, line.offset, "torn", why))
 
+    def impossible(self, line: Line, why: str) -> None:
+        """Say that a line reports more cached tokens than can be; the line is read all the same."""
+        self._faults.append(Problem(str(self.path), line.number, line.offset, "impossible_reuse", why))
+
     def lines(self) -> Iterator[Line]:
         """Every line that is sound UTF-8, one by one."""
         for offset, block in self._blocks():

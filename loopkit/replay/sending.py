@@ -204,6 +204,7 @@ class _Replay:
             expected_exact=expected.expected_exact,
             reusable_tokens=reusable_without_a_loss(expected, completion.usage.cached_tokens),
             shortfall=expected.shortfall or UNSET,
+            reported=completion.reported,
             lost_tokens=lost,
             finish_reason=completion.finish_reason,
             elapsed_ms=completion.elapsed_ms,

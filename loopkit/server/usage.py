@@ -86,6 +86,8 @@ class Normalised(NamedTuple):
     usage: Usage
     fault: str | None
     "What does not add up, for a person; None where all does."
+    impossible: str | None = None
+    "Of that, a cached count above the prompt that should include it."
 
 
 class _Reader:
@@ -144,13 +146,14 @@ def normalise(usage: Mapping[str, Any] | None, timings: Mapping[str, Any] | None
     'cached tokens 20 are more than the prompt of 5 that should include them'
     """
     faults: list[str] = []
-    found = _from_usage(usage or {}, faults)
+    impossible: list[str] = []
+    found = _from_usage(usage or {}, faults, impossible)
     if timings:
         found = _with_timings(found, _Reader(timings, faults), faults)
-    return Normalised(found, "; ".join(faults) or None)
+    return Normalised(found, "; ".join(faults) or None, impossible[0] if impossible and found.cached_tokens is None else None)
 
 
-def _from_usage(usage: Mapping[str, Any], faults: list[str]) -> Usage:
+def _from_usage(usage: Mapping[str, Any], faults: list[str], impossible: list[str]) -> Usage:
     dialect = next((each for each in DIALECTS if any(mark in usage for mark in each.marks)), None)
     if dialect is None:
         return Usage()
@@ -163,7 +166,8 @@ def _from_usage(usage: Mapping[str, Any], faults: list[str]) -> Usage:
             faults.append(f"{dialect.prompt} {prompt} leaves cached tokens out, and their number is not given")
         prompt = None if cached is None else prompt + cached + (written or 0)
     if prompt is not None and cached is not None and cached > prompt:
-        faults.append(f"cached tokens {cached} are more than the prompt of {prompt} that should include them")
+        impossible.append(f"cached tokens {cached} are more than the prompt of {prompt} that should include them")
+        faults += impossible
         cached = None
     if prompt is not None and written is not None and (cached or 0) + written > prompt:
         faults.append(

@@ -130,7 +130,7 @@ def test_only_the_members_of_the_first_object_count() -> None:
     ],
 )
 def test_the_engine_is_what_the_log_names_or_the_answer_shows(response: bytes, provider: str | None, engine: str | None) -> None:
-    facts = facts_of(Source(Path("x"), errors="raise"), response, provider=provider)
+    facts = facts_of(Source(Path("x"), errors="raise"), Line(b"", 1, 0), response, provider=provider)
     assert facts is not None
     assert facts["engine"] == engine
 

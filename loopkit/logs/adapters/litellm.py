@@ -74,7 +74,7 @@ def _exchanges(source: Source) -> Iterator[Exchange]:
         usage = usage or {name: _value(row, name) for name in COUNTS if name in row}
         usage = {DETAILS.get(name, name): count for name, count in usage.items()} if isinstance(usage, dict) else {}
         provider = _value(row, "custom_llm_provider", "provider")
-        facts = facts_of(source, _first(row, ANSWERS), usage, provider)
+        facts = facts_of(source, line, _first(row, ANSWERS), usage, provider)
         if facts is None or _value(row, "status") == "failure" or _value(row, "level") == "ERROR":
             source.left_out("requests that were answered with an error")
             continue

@@ -95,7 +95,7 @@ def _exchanges(source: Source) -> Iterator[Exchange]:
         usage = row.usage
         if isinstance(usage, dict) and not SHORT.keys().isdisjoint(usage):
             usage = {SHORT.get(name, name): count for name, count in usage.items()}
-        facts = facts_of(source, inner(row.response), usage, row.provider)
+        facts = facts_of(source, line, inner(row.response), usage, row.provider)
         if facts is None:
             source.left_out("requests that were answered with an error")
             continue

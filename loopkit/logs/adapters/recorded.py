@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec import UNSET
 
+from loopkit.encoding import decode
 from loopkit.errors import TornLog
 from loopkit.logs.entries import Entry
 from loopkit.logs.exchanges import Exchange, told
+from loopkit.logs.impossible import why_impossible
 from loopkit.logs.source import Line, Source
 from loopkit.recorded import RecordedRequest, decode_recorded
+from loopkit.server.usage import normalise
 from loopkit.session.journal import body_of, checked_blocks
 from loopkit.session.live import settled
 
@@ -49,7 +53,11 @@ def _exchanges(source: Source) -> Iterator[Exchange]:
         if not record.answered:
             source.left_out("requests without a whole answer")
             continue
-        if record.reported is not UNSET:
+        why = None if record.reported is UNSET else normalise(decode(bytes(record.reported), dict[str, Any])).impossible
+        why = why or why_impossible(record.usage.cached_tokens, record.usage.prompt_tokens, record.engine)
+        if why is not None:
+            source.impossible(line, why)
+        elif record.reported is not UNSET:
             source.left_out("counts of a server that do not add up; what it reported stands in the line")
         yield Exchange(
             body=record.body.encode("utf-8"),
