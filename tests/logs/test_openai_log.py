@@ -12,7 +12,7 @@ import loopkit as lk
 from loopkit.errors import TornLog
 from loopkit.logs.adapters import openai_log, recognise
 from loopkit.logs.exchanges import facts_of
-from loopkit.logs.source import Source, first_members
+from loopkit.logs.source import Line, Source, first_members
 
 HERE = Path(__file__).parents[2] / "data" / "foreign" / "openai"
 
@@ -139,7 +139,8 @@ def test_counts_that_do_not_add_up_are_said_and_not_taken_over(tmp_path: Path) -
     body = b'{"model":"m","messages":[{"role":"user","content":"Hi"}]}'
     logs = lk.load(written(tmp_path / "x.jsonl", row(body, 5, 20)))
     assert logs.usage["cached_tokens"].isna().all()
-    assert logs.problems["why"].tolist() == ["counts that do not add up"]
+    ((kind, line),) = logs.problems[["kind", "line"]].values.tolist()
+    assert (kind, line) == ("impossible_reuse", 1)
 
 
 def test_no_session_of_ours_is_taken_for_one(tmp_path: Path) -> None:

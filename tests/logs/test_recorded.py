@@ -186,9 +186,9 @@ def test_reuse_of_more_than_the_prompt_is_a_problem_and_no_negative_loss(tmp_pat
     logs = lk.load(tmp_path)
     assert logs.usage["cached_tokens"].astype(object).tolist() == [8, pd.NA, 8]
     assert logs.usage["lost_tokens"].fillna(0).tolist() == [0, 0, 0]
-    ((kind, why, count),) = logs.problems[["kind", "why", "count"]].values.tolist()
-    assert (kind, count) == ("left_out", 1)
-    assert why.startswith("counts of a server that do not add up")
+    ((kind, line, why),) = logs.problems[["kind", "line", "why"]].values.tolist()
+    assert (kind, line) == ("impossible_reuse", 2)
+    assert why.startswith("cached tokens 50 are more than the prompt of 9")
 
 
 def test_messages_of_every_api_have_role_and_text(tmp_path: Path) -> None:
