@@ -44,6 +44,9 @@ class Salvaged:
     def __repr__(self) -> str:
         return self._card().text()
 
+    def __str__(self) -> str:
+        return self._card().whole()
+
     def _repr_html_(self) -> str:
         return self._card().html()
 

@@ -17,11 +17,11 @@ import loopkit as lk
 def now_in(city: str) -> str:
     "The time of day in a city."
     return f"In {city} it is 16:20."
-server, home = lk.serve("tiny"), tempfile.mkdtemp()
+server, home = lk.serve("tiny", context=32768), tempfile.mkdtemp()
 with lk.start(server, system="Be brief.", tools=[now_in], home=home, id="first", memory="") as loop:
     loop.on_event = None
     turn = loop.ask("What is the time?")
-endless = {"ignore_eos": True, "max_tokens": 2600}
+endless = {"ignore_eos": True, "max_tokens": 28000}
 loop = lk.start(server, system="Be brief.", tools=[now_in], home=home, id="second", memory="", options=endless)
 panel = lk.widgets.ChatPanel(loop)
 panel

@@ -42,7 +42,8 @@ def test_whole_groups_and_epochs_are_kept(tmp_path: Path, torn: Path) -> None:
         assert session.next_call() == 4
         session.extend(group(session, None))
     assert verify(kept.dir).ok
-    assert "left out 1.jsonl: from line 10 on" in repr(kept)
+    assert "left out 1.jsonl: from line 10 on" in str(kept)
+    assert repr(kept).endswith("1 more"), "what one line has no room for is counted"
 
 
 def test_the_records_kept_are_the_bytes_that_were_written(tmp_path: Path, torn: Path) -> None:

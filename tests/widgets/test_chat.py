@@ -49,7 +49,7 @@ def test_asking_streams_counts_and_folds_a_tool_call(tiny: Server, tmp_path: Pat
         assert "you: What is the time in Lima?" in said
         assert "model: Done." in said
         first, second = panel.turn.requests
-        assert f"request 1: reused 0, read {first.usage.prompt_tokens:,}," in said
+        assert f"request 1: reused {first.usage.cached_tokens:,}, read {first.usage.read_tokens:,}," in said
         assert f"request 2: reused {second.usage.cached_tokens:,}, read {second.usage.read_tokens:,}," in said
         assert "<summary>tool now_in → ok</summary>" in panel._past.value
         assert panel._now.value == ""
