@@ -59,6 +59,7 @@ class Watch:
         self._earlier: Counters | None = None  # before the request before
         self._before: Counters | None = None
         self._after: Counters | None = None
+        self._prompts_alone: bool | None = None
 
     def sending(self) -> None:
         """A request is about to be sent."""
@@ -116,8 +117,10 @@ class Watch:
         """Whether no loss of a session has shown that the engine keeps prompts alone; llama.cpp keeps what it wrote."""
         if self._server.engine == "llama.cpp":
             return True
-        records = (record for epoch in session.epochs for record in epoch.records)
-        return not any(isinstance(record, CacheLoss) and record.cause == GENERATION for record in records)
+        if self._prompts_alone is None:  # once: a turn's cost does not grow with its history
+            records = (record for epoch in session.epochs for record in epoch.records)
+            self._prompts_alone = any(isinstance(record, CacheLoss) and record.cause == GENERATION for record in records)
+        return not self._prompts_alone
 
     def lost(
         self,
@@ -147,7 +150,9 @@ class Watch:
         bodies = before[0].request.body if before else None, request.body
         where = session.id, session.epoch, session.start.slot
         previous, sent = (self.seen(record, body, *where) for record, body in zip((last, now), bodies, strict=True))
-        return self.judged(previous, replace(sent, restored=restored), expected)
+        loss = self.judged(previous, replace(sent, restored=restored), expected)
+        self._prompts_alone = self._prompts_alone or loss.cause == GENERATION
+        return loss
 
     def judged(self, previous: Seen, now: Seen, expected: Expectation, between: Sequence[Seen] = ()) -> CacheLoss:
         """The record of a loss, judged with the counters around the request and the tokens of both prompts."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import loopkit as lk
 from loopkit.cache.findings import diagnose
 from loopkit.cache.seen import seen_in
+from loopkit.loop.losses import Watch
 from loopkit.loop.start import resume
 from loopkit.server.client import Server
 from loopkit.server.probe import Found
 from loopkit.server.wire import Wire
+from loopkit.session.session import Session
 from tests.loop.shop import begin, done, quiet
 from tests.server.scripted import Scripted
 
@@ -39,6 +42,25 @@ def test_live_resumed_and_replayed(tmp_path: Path) -> None:
         assert shortfalls(logs) == WANTED
         assert logs.usage["lost_tokens"].tolist()[1:] == [32, 0, 0]
     assert [loss.seen.request for loss in diagnose(seen_in(loop.session)).losses] == [2]
+
+
+class OneLook:
+    """A session whose records may be gone through once."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    @property
+    def epochs(self) -> tuple[()]:
+        self.looks += 1
+        return ()
+
+
+def test_a_turn_costs_no_look_at_the_whole_history() -> None:
+    with Scripted([], only="/chat/completions") as script, Server(Wire(script.url), Found("vllm", None, "m", None)) as server:
+        watch, session = Watch(server), OneLook()
+        assert [watch.completions_kept(cast(Session, session)) for _ in range(3)] == [True] * 3
+        assert session.looks == 1
 
 
 def test_of_another_tool(tmp_path: Path) -> None:
