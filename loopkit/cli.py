@@ -158,6 +158,7 @@ def _memory_parser(parser: argparse.ArgumentParser) -> None:
 
     ingest = commands.add_parser("ingest", parents=[home, project, budget], help="take transcripts in, each record once")
     ingest.add_argument("source", nargs="*", help="a home, a session, another tool's log; - for JSON lines of records")
+    ingest.add_argument("--errors", choices=("raise", "report"), default="raise", help="at a fault: stop (default), or name it")
     ingest.add_argument("--listen", type=Path, metavar="PATH.sock", help="take JSON lines from a Unix socket, until Ctrl-C")
 
     build = commands.add_parser("build", parents=[home, project], help="fold the evidence for a query, paying no step twice")

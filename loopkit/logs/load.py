@@ -25,7 +25,7 @@ from loopkit.logs import frames, schema
 from loopkit.logs.columns import Part
 from loopkit.logs.executors import each_read, sizes_of
 from loopkit.logs.find import HOW, File, Loadable, find
-from loopkit.logs.problems import Errors, Problem, problem_of
+from loopkit.logs.problems import Errors, Problem, need_errors, problem_of
 from loopkit.logs.requests import diagnosed, export, prompts
 from loopkit.logs.tables import write_csv, write_parquet
 from loopkit.logs.together import problems_of_others, together
@@ -329,8 +329,7 @@ def load(
 
 def look(what: Loadable, errors: Errors, stacklevel: int = 3) -> tuple[list[File], list[Problem]]:
     """Find the files, and what is left out of them; raises and warns as `load` does."""
-    if errors not in ("raise", "report"):
-        raise InvalidConfig("errors", f"{errors!r} is neither 'raise' nor 'report'")
+    need_errors(errors)
     files: list[File] = []
     problems: list[Problem] = []
     for each in find(what):

@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopkit.errors import LogError, LoopkitError, SessionIOError, TornLog
+from loopkit.errors import InvalidConfig, LogError, LoopkitError, SessionIOError, TornLog
 
-__all__ = ["Errors", "Problem", "problem_of"]
+__all__ = ["Errors", "Problem", "need_errors", "problem_of"]
 
 Errors: TypeAlias = Literal["raise", "report"]
 "What to do at a fault: raise it, or read what is sound before it and put it among the problems."
@@ -44,6 +44,20 @@ class Problem(msgspec.Struct, frozen=True):
         at = "" if self.offset is None else f" (byte {self.offset} of the file)"
         much = f" ({self.count:,} {'lines' if self.kind == 'torn' else 'times'})" if self.count > 1 else ""
         return f"{place}: {self.why}{at}{much}"
+
+
+def need_errors(errors: str) -> None:
+    """Refuse another word.
+
+    Examples
+    --------
+    >>> need_errors("ignore")
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.InvalidConfig: errors: 'ignore' is neither 'raise' nor 'report'
+    """
+    if errors not in ("raise", "report"):
+        raise InvalidConfig("errors", f"{errors!r} is neither 'raise' nor 'report'")
 
 
 def problem_of(error: LoopkitError, path: str) -> Problem:

@@ -65,8 +65,8 @@ def _ingest(memory: Memory, asked: argparse.Namespace) -> Iterator[Said]:
     for source in asked.source:
         refused: list[Refused] = []
         what: Any = read_lines(sys.stdin.buffer, refused.append) if source == "-" else source
-        found = memory.ingest(what, project=project, budget=asked.budget)
-        yield from (Said(f"loopkit: {each}", wrong=True) for each in refused)
+        found = memory.ingest(what, project=project, budget=asked.budget, errors=asked.errors)
+        yield from (Said(f"loopkit: {each}", wrong=True) for each in [*refused, *found.problems])
         yield Said(f"{source}: {_told(found)}")
     if asked.listen is not None:
 

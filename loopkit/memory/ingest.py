@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from loopkit.errors import InvalidConfig
 from loopkit.ids import ProjectId, RunId, SessionId, Timestamp
+from loopkit.logs.problems import Problem
 from loopkit.memory.chunk import Count, Counted, groups
 from loopkit.memory.database import record_keys
 from loopkit.memory.lines import ChunkLine, NodeLine, RunLine, SourceLine
@@ -35,6 +36,8 @@ class Ingested(NamedTuple):
     "Those that were there already."
     chunks: int
     "New ones, each with its node; two that say the same have one node."
+    problems: tuple[Problem, ...] = ()
+    "What could not be read, or was left out, where that was to be reported."
 
 
 def new_run() -> RunId:

@@ -17,6 +17,7 @@ from loopkit.baseline import memory_block
 from loopkit.card import Card
 from loopkit.errors import InvalidConfig, LogError, SessionIOError, describe
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
+from loopkit.logs.problems import Errors, Problem, need_errors
 from loopkit.memory import recall as reading
 from loopkit.memory.build import Built, Summarise, fold_project, fold_query, latest_of_queries, synthesis
 from loopkit.memory.ingest import Ingested, ingest, new_run
@@ -91,7 +92,9 @@ class Memory:
         """``<home>/memory``."""
         return self._store.dir
 
-    def ingest(self, what: Sources, *, project: ProjectId, run: RunId | None = None, budget: int = BUDGET) -> Ingested:
+    def ingest(
+        self, what: Sources, *, project: ProjectId, run: RunId | None = None, budget: int = BUDGET, errors: Errors = "raise"
+    ) -> Ingested:
         """Take transcripts in, as evidence of level L0.
 
         Parameters
@@ -105,6 +108,9 @@ class Memory:
             A new one where not given.
         budget : int
             Tokens that a chunk may have.
+        errors : "raise" or "report"
+            At a fault: stop, or read all around it and put it among the ``problems``, as `loopkit.load` does; a torn session of
+            loopkit's own is left out whole, for ``loopkit salvage`` to mend.
 
         Returns
         -------
@@ -128,7 +134,11 @@ class Memory:
         (Provenance(source='notes', offset=0),)
         """
         need(ProjectId, project)
-        return ingest(self._store, transcripts(what), project, _run(run), budget, counter(self._server))
+        need_errors(errors)
+        problems: list[Problem] = []
+        found = transcripts(what, problems if errors == "report" else None)
+        taken = ingest(self._store, found, project, _run(run), budget, counter(self._server))
+        return taken._replace(problems=tuple(problems))
 
     def build(
         self, project: ProjectId, query: QueryId, question: str, *, model: Summarise | None = None, run: RunId | None = None

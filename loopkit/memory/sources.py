@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias, assert_never
 
 from loopkit.encoding import decode, encode, encode_texts
-from loopkit.errors import InvalidConfig, LogError
+from loopkit.errors import InvalidConfig, LogError, SessionError
 from loopkit.ids import SessionId
 from loopkit.logs import adapters
 from loopkit.logs.find import File, find
+from loopkit.logs.problems import Problem, problem_of
 from loopkit.provenance import Provenance, Record, Role
 from loopkit.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, UsageRecord, User, encode_record
 from loopkit.session.journal import close_line
@@ -51,7 +52,7 @@ class Refused(NamedTuple):
         return f"line {self.line}: {self.why}"
 
 
-def transcripts(what: Sources) -> Iterator[Transcript]:
+def transcripts(what: Sources, problems: list[Problem] | None = None) -> Iterator[Transcript]:
     """Find what can be read.
 
     Parameters
@@ -59,6 +60,9 @@ def transcripts(what: Sources) -> Iterator[Transcript]:
     what : Session, Path, str or iterable of Record
         A session or its directory, a home with all its sessions, another tool's log or a directory of such, or records
         themselves.
+    problems : list of Problem, optional
+        Where given, what cannot be read is put here instead of raised, and the rest is read: of another tool's log all that is
+        sound, of a torn session nothing, for that is for ``loopkit salvage``.
 
     Raises
     ------
@@ -72,7 +76,7 @@ def transcripts(what: Sources) -> Iterator[Transcript]:
     if isinstance(what, Session):
         yield from _epochs(what)
     elif isinstance(what, str | Path):
-        yield from _in_path(Path(os.path.abspath(what)))
+        yield from _in_path(Path(os.path.abspath(what)), problems)
     elif isinstance(what, Iterable):
         yield Transcript(None, _checked(what))
     else:
@@ -94,19 +98,28 @@ def _checked(records: Iterable[Record]) -> Iterator[Record]:
         yield made
 
 
-def _in_path(path: Path) -> Iterator[Transcript]:
+def _in_path(path: Path, problems: list[Problem] | None) -> Iterator[Transcript]:
     if (path / "0.jsonl").is_file():
-        yield from _epochs(Session.read(path.parent.parent, SessionId(path.name)))
+        try:
+            session = Session.read(path.parent.parent, SessionId(path.name))
+        except SessionError as error:
+            if problems is None:
+                raise
+            problems.append(problem_of(error, str(path)))
+        else:
+            yield from _epochs(session)
     elif (path / "sessions").is_dir():
         for directory in session_directories(path)[0]:
-            yield from _in_path(directory)
+            yield from _in_path(directory, problems)
     else:
         for found in find(path):
             if isinstance(found, LogError):
-                raise found
+                if problems is None:
+                    raise found
+                problems.append(problem_of(found, str(path)))
             # in a directory of other tools' logs there may be anything: what is no transcript is passed over there
             if isinstance(found, File) and not (found.scanned and adapters.recognise(found.path) is None):
-                texts = (record for record in adapters.records(found.path) if record.text.strip())
+                texts = (record for record in adapters.records(found.path, problems=problems) if record.text.strip())
                 yield Transcript(str(found.path), texts)
 
 

@@ -36,6 +36,7 @@ WRONG: dict[Callable[..., object], dict[str, list[Any]]] = {
         "project": IDS,
         "run": ["r1", "a b", 5, LONE],
         "budget": COUNTS,
+        "errors": [None, 1, "", "ignore", b"raise", ["raise"]],
     },
     Memory.build: {
         "project": IDS,

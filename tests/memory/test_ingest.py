@@ -24,6 +24,8 @@ from tests.memory.make import PERU, TIME, filled, no_orphans, records, rows
 from tests.session.build import end, group
 from tests.session.build import filled as filled_session
 
+CLAUDE = Path(__file__).parents[2] / "data" / "foreign" / "claude_code"
+
 
 def texts(memory: Memory) -> list[str]:
     nodes = memory.nodes()
@@ -299,3 +301,42 @@ def test_records_come_in_through_a_socket(tmp_path: Path) -> None:
     thread.join()
     assert not path.exists()
     assert len(memory.nodes()) == 2
+
+
+def damaged(home: Path) -> tuple[Path, Path]:
+    """A directory of transcripts of which the first is torn, and a home of two sessions of which the first is."""
+    logs = home / "logs"
+    logs.mkdir()
+    sound = (CLAUDE / "told_in_lines.jsonl").read_bytes()
+    (logs / "a.jsonl").write_bytes(sound + b'{"torn\n')
+    (logs / "b.jsonl").write_bytes((CLAUDE / "lost.jsonl").read_bytes())
+    torn = filled_session(home)
+    path = torn.dir / "0.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    filled_session(home, "oslo")
+    return logs, torn.dir
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_damaged_file_hides_no_other_where_it_is_to_be_reported(tmp_path: Path, which: int) -> None:
+    where = damaged(tmp_path)[which]
+    with pytest.raises(TornLog):
+        Memory(tmp_path / "raised").ingest(where if which == 0 else tmp_path, project=PERU)
+    memory = Memory(tmp_path)
+    found = memory.ingest(where if which == 0 else tmp_path, project=PERU, errors="report")
+    torn = [problem for problem in found.problems if problem.kind == "torn"]
+    assert len(torn) == 1
+    assert torn[0].line is not None
+    assert torn[0].path.startswith(str(where))
+    if which == 0:
+        alone = Memory(tmp_path / "alone")
+        whole = [alone.ingest(path, project=PERU).records for path in (CLAUDE / "told_in_lines.jsonl", CLAUDE / "lost.jsonl")]
+        assert found.records == sum(whole) > 0, "all that is sound, of both files"
+    else:
+        alone = Memory(tmp_path / "alone")
+        assert found.records == alone.ingest(tmp_path / "sessions" / "oslo", project=PERU).records > 0
+
+
+def test_another_word_for_errors_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="'ignore' is neither"):
+        Memory(tmp_path).ingest([], project=PERU, errors="ignore")  # type: ignore[arg-type]

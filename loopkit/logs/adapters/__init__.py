@@ -100,13 +100,19 @@ def read(path: Path, *, errors: Errors = "raise") -> Found:
     return Found(parts, source.problems)
 
 
-def records(path: Path, *, errors: Errors = "raise") -> Iterator[Record]:
-    """Every message of a log of another tool, conversation by conversation; raises what `read` does."""
+def records(path: Path, *, problems: list[Problem] | None = None) -> Iterator[Record]:
+    """Every message of a log of another tool, conversation by conversation.
+
+    Faults are put among the ``problems``, where these are asked for; else it raises what `read` does.
+    """
+    errors: Errors = "raise" if problems is None else "report"
     source = _opened(path, errors)
     if source is not None:
         for session in Threads(_known(path).entries(source, texts=True), source).sessions.values():
             for epoch in session.epochs:
                 yield from (record for _, record, _ in merged(epoch))
+        if problems is not None:
+            problems += source.problems
 
 
 def _opened(path: Path, errors: Errors) -> Source | None:
