@@ -42,8 +42,9 @@ __all__ = [
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
-COUNT, REAL, FLAG, TEXT, MAYBE_TEXT, JSON, TIME = "qdbsmjt"
+COUNT, REAL, FLAG, HASH, TEXT, MAYBE_TEXT, JSON, TIME = "qdbhsmjt"
 """Kinds of columns; the first three are those of ``struct``, too."""
+_HASHES = np.dtype("S64")
 _DTYPES = {COUNT: np.int64, REAL: np.float64, FLAG: np.int8}
 _MISSING = {COUNT: -1, REAL: math.nan, FLAG: -1}
 _TIMES = np.dtype([("moment", "S26"), ("Z", "S1")])
@@ -54,7 +55,7 @@ REQUESTS = {
     **dict.fromkeys(("request", "request_bytes", "expected_tokens", "reusable_tokens"), COUNT),
     **dict.fromkeys(("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens"), COUNT),
     **dict.fromkeys(("ttft_ms", "prompt_ms", "predicted_ms"), REAL),
-    "request_sha256": TEXT,
+    "request_sha256": HASH,
     **dict.fromkeys(("finish_reason", "shortfall"), MAYBE_TEXT),
     "expected_exact": FLAG,
     "time": TIME,
@@ -120,7 +121,7 @@ class Part:
 
 
 class Growing:
-    """Columns to which records are added, some hundreds at a time. Of numbers and times only their bytes are kept.
+    """Columns to which records are added, some hundreds at a time. Of numbers, hashes and times only their bytes are kept.
 
     Parameters
     ----------
@@ -167,9 +168,14 @@ def _members(records: Sequence[Struct]) -> dict[str, tuple[Any, ...]]:
 
 
 def _packed(values: tuple[Any, ...], kind: str) -> Sequence[bytes | str | None]:
+    if kind == HASH:
+        text = "".join(values)
+        return (text.encode(),) if text.isascii() and "\0" not in text else values  # what is no hash is told as it stands
     if kind == TEXT:
         return values
     if kind == MAYBE_TEXT:
+        if values.count(None) + values.count(UNSET) == len(values):
+            return [None] * len(values)
         # the same few words again and again: one object of each, for there may be millions
         return [intern(value) if isinstance(value, str) else None for value in values]
     if kind == JSON:
@@ -189,6 +195,12 @@ def _packed(values: tuple[Any, ...], kind: str) -> Sequence[bytes | str | None]:
 def _unpacked(values: Any, kind: str) -> NDArray[Any]:
     if kind == TIME:
         return times(np.frombuffer(b"".join(values), _TIMES)["moment"])
+    if kind == HASH:
+        if all(isinstance(each, bytes) for each in values):
+            return np.frombuffer(b"".join(values), _HASHES)
+        return _end_to_end(
+            [np.frombuffer(each, _HASHES) if isinstance(each, bytes) else np.array([each], object) for each in values]
+        )
     return np.frombuffer(b"".join(values), _DTYPES[kind]) if kind in _DTYPES else np.array(values, np.object_)
 
 
@@ -213,7 +225,14 @@ def times(values: Sequence[bytes | str] | NDArray[np.bytes_]) -> NDArray[np.date
 
 def joined(parts: Sequence[Columns], like: Columns) -> dict[str, NDArray[Any]]:
     """Put arrays of one name end to end, in new ones; ``like`` has the names and, where there are no parts, the dtypes."""
-    return {name: np.concatenate([part[name] for part in parts]) if parts else sample[:0] for name, sample in like.items()}
+    return {name: _end_to_end([part[name] for part in parts]) if parts else sample[:0] for name, sample in like.items()}
+
+
+def _end_to_end(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Arrays as one; where some hold hashes as bytes and others as text, as text."""
+    if len({array.dtype for array in arrays}) > 1:
+        arrays = [array.astype(str).astype(object) if array.dtype == _HASHES else array for array in arrays]
+    return np.concatenate(arrays)
 
 
 _NO_LOSSES: Columns = Growing(LOSSES).arrays()

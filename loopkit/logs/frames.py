@@ -189,12 +189,14 @@ def _keys(parts: Sequence[Part], lengths: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _repeated(values: Sequence[str | None], lengths: Sequence[int]) -> NDArray[np.object_]:
-    return np.repeat(np.array(values, object), lengths)
+def _repeated(values: Sequence[str | None], lengths: Sequence[int]) -> Any:
+    return schema.array(np.array(values, object), schema.STRING).repeat(lengths)
 
 
-def _models(parts: Sequence[Part], lengths: Sequence[int]) -> NDArray[np.object_]:
+def _models(parts: Sequence[Part], lengths: Sequence[int]) -> Any:
     """The model of each request: in a foreign log it may change within an epoch."""
+    if not any("model" in part.usage for part in parts):
+        return _repeated([part.model for part in parts], lengths)
     own = [part.usage.get("model", np.repeat(np.array([part.model], object), length)) for part, length in zip(parts, lengths)]
     return np.concatenate([np.empty(0, object), *own])
 

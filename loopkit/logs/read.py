@@ -1,54 +1,49 @@
 """One log file, read once, into what the frames need of it.
 
-The journal checks every line's end and ``crc``; its kind, and the order of the kinds, are checked here. JSON is decoded of the
-lines whose numbers are used, never of messages: a line in its one form has kind and time at fixed places. Knows nothing of homes,
-of dataframes, or of what was asked for.
+Every line's end and ``crc`` were checked when it comes here; its kind, and the order of the kinds, are checked here. JSON is
+decoded of the lines whose numbers are used, never of messages: a line in its one form has kind and time at fixed places. Knows
+nothing of homes, of dataframes, or of what was asked for.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, partial
-from itertools import compress, count, islice
-from operator import itemgetter
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import UNSET, Raw
+from numpy.typing import NDArray
 
 from loopkit.errors import TornLog
 from loopkit.ids import Timestamp
 from loopkit.logs.again import read_messages, read_requests
 from loopkit.logs.columns import COUNT, REQUESTS, Growing, Part, loss_columns, times
+from loopkit.logs.heads import ASSISTANT, END, LOSS, RESULT, START, USAGE, USER, heads
 from loopkit.logs.impossible import impossible_in, offset_of, reported_in
+from loopkit.logs.lines import Lines, sound_lines
 from loopkit.records import CacheLoss, EpochEnd, ReplayRecord, SessionStart, UsageRecord
-from loopkit.session.journal import Block, body_of, checked_blocks
 from loopkit.session.live import is_locked, settled
 
 __all__ = ["read_epoch", "read_replay"]
 
 T = TypeVar("T")
-T2 = TypeVar("T2")
 
-START, USER, ASSISTANT, RESULT, USAGE, LOSS, END = b"suatgle"
-KINDS = dict(
-    zip(("session_start", "user", "assistant", "tool_result", "usage", "cache_loss", "epoch_end"), b"suatgle", strict=True)
-)
-HEAD = itemgetter(slice(len('{"kind":"user","time":"')))
-"So many bytes of a line tell its kind for certain, and are the same in every line of the kind."
-CODES = {HEAD(f'{{"kind":"{kind}","time":"'.encode()): code for kind, code in KINDS.items()}
-TIMED = itemgetter(slice(len('{"kind":"session_start","time":"') + 26))
-"So many bytes of a line hold its time."
+TIME = "S26"
+"A time as it stands in a line, less its ``Z``."
+
 CARRIED = re.compile(b"[uat]*")
 GROUPS = re.compile(b"(?:u?agl?t*+)*+")
+FACTS = np.isin(np.arange(256), (START, LOSS, END))
 UNFINISHED = (b"u", b"ua", b"a")
 
-MANY = 256
-"So many requests are decoded at once: fewer cost more each, and more would wake the garbage collector."
+MANY = 200
+"So many requests are decoded at once: fewer cost more each, and more are joined in memory that the system has to give each time."
 
 
 _usage = msgspec.json.Decoder(UsageRecord)
@@ -56,46 +51,26 @@ _fact = msgspec.json.Decoder(SessionStart | CacheLoss | EpochEnd)
 _replay = msgspec.json.Decoder(ReplayRecord)
 
 
-@cache
-def _chosen(kinds: bytes) -> bytes:
-    """A table for ``bytes.translate`` that marks these kinds."""
-    return bytes(code in kinds for code in range(256))
-
-
-class _Lines(Generic[T]):
-    """Lines of some kinds that wait to be decoded."""
-
-    def __init__(self, decoder: msgspec.json.Decoder[T], kinds: bytes) -> None:
-        self._decoder = decoder
-        self._chosen = _chosen(kinds)
-        self._decoded = 0
-        self.waiting: list[bytes] = []
-
-    def of(self, lines: Iterable[T2], kinds: bytes | bytearray) -> Iterator[T2]:
-        """Those of ``lines`` that are of these kinds."""
-        return compress(lines, kinds.translate(self._chosen))
-
-    def decode(self, path: Path, kinds: bytes | bytearray) -> list[T]:
-        """Decode them; ``kinds`` are those of all lines so far, to name the one that cannot be."""
-        if not self.waiting:
-            return []
+def _decoded(decoder: msgspec.json.Decoder[T], path: Path, lines: Lines, which: NDArray[np.intp]) -> Iterator[list[T]]:
+    """The records of some of the lines, many at once."""
+    bodies = lines.bodies(which)
+    for first in range(0, len(bodies), MANY):
+        some = bodies[first : first + MANY]
         try:
-            decoded = list(self._decoder.decode_lines(b"}\n".join(map(body_of, self.waiting)) + b"}"))
+            yield decoder.decode_lines(b"}\n".join(some) + b"}")
         except (ValueError, RecursionError):
-            at, why = next(filter(None, map(self._fault, count(), self.waiting)))
-            raise _torn(path, next(islice(self.of(count(), kinds), self._decoded + at, None)), why) from None
-        self._decoded += len(decoded)
-        self.waiting = []
-        return decoded
+            at, why = next((at, why) for at, body in enumerate(some, first) if (why := _why_not(decoder, body)))
+            raise _torn(path, lines.number - 1 + int(which[at]), why) from None
 
-    def _fault(self, at: int, line: bytes) -> tuple[int, str] | None:
-        try:
-            self._decoder.decode(body_of(line) + b"}")
-        except ValueError as error:
-            return at, str(error)
-        except RecursionError:
-            return at, "nested too deep"
-        return None
+
+def _why_not(decoder: msgspec.json.Decoder[T], body: memoryview) -> str | None:
+    try:
+        decoder.decode(bytes(body) + b"}")
+    except ValueError as error:
+        return str(error)
+    except RecursionError:
+        return "nested too deep"
+    return None
 
 
 class _Pass:
@@ -112,50 +87,39 @@ class _Pass:
         self.reported: dict[int, Raw] = {}
         "What a server said, by request, where it does not add up."
         self._told = 0
-        self.asked: list[bytes] = []
-        "Head of each user record; the time stands in it."
-        self.before: list[bytes] = []
-        "Head of the record before each user record, and before the epoch's end."
-        self.last: list[bytes] = []
-        "Heads of the last three records."
-        self._requests = _Lines(_usage, b"g")
-        self._facts = _Lines(_fact, b"sle")
+        self.asked: list[NDArray[np.bytes_]] = []
+        "Times of the user records."
+        self.before: list[NDArray[np.bytes_]] = []
+        "Times of the record before each user record, and before the epoch's end."
+        self.last = np.zeros(1, TIME)
+        "Times of the last three records."
 
     def may_end_anywhere(self) -> bool:
         """Whether an end inside a group is none of its own fault: a writer is at it, or what follows is not read."""
         return self.cut or is_locked(self.path.parent)
 
-    def take(self, block: Block) -> None:
-        lines = block.lines
-        try:
-            kinds = bytes(map(CODES.__getitem__, map(HEAD, lines)))
-        except KeyError:
-            at = next(at for at, line in enumerate(lines) if HEAD(line) not in CODES)
-            raise _torn(self.path, block.line + at - 1, "it does not begin with a known kind and a time") from None
-        self.asked += map(TIMED, compress(lines, kinds.translate(_chosen(b"u"))))
-        if _chosen(b"ue")[kinds[0]]:
-            self.before += self.last[-1:]
-        self.before += map(TIMED, compress(lines, kinds[1:].translate(_chosen(b"ue"))))
-        self.last = [*self.last, *map(TIMED, lines[-3:])][-3:]
-        self.kinds += kinds
-        self._requests.waiting += self._requests.of(lines, kinds)
-        self._facts.waiting += self._facts.of(lines, kinds)
-        if len(self._requests.waiting) >= MANY:
-            self.decode()
-
-    def decode(self) -> None:
-        """Decode the lines that wait; many at once cost less."""
-        requests = self._requests.decode(self.path, self.kinds)
-        self.usage.add(requests)
-        self.reported |= reported_in(requests, self._told)
-        self._told += len(requests)
-        for fact in self._facts.decode(self.path, self.kinds):
-            if isinstance(fact, CacheLoss):
-                self.losses.append(fact)
-            elif isinstance(fact, EpochEnd):
-                self.end = fact
-            else:
-                self.start = fact
+    def take(self, lines: Lines) -> None:
+        kinds, moments = heads(lines)
+        if not kinds.all():
+            why = "it does not begin with a known kind and a time"
+            raise _torn(self.path, lines.number - 1 + int(kinds.argmin()), why)
+        self.kinds += kinds.tobytes()
+        asked = kinds == USER
+        self.asked.append(moments[asked])
+        self.before.append(np.concatenate((self.last[-1:], moments[:-1]))[asked | (kinds == END)])
+        self.last = np.concatenate((self.last, moments[-3:]))[-3:]
+        for requests in _decoded(_usage, self.path, lines, (kinds == USAGE).nonzero()[0]):
+            self.usage.add(requests)
+            self.reported |= reported_in(requests, self._told)
+            self._told += len(requests)
+        for facts in _decoded(_fact, self.path, lines, FACTS.take(kinds).nonzero()[0]):
+            for fact in facts:
+                if isinstance(fact, CacheLoss):
+                    self.losses.append(fact)
+                elif isinstance(fact, EpochEnd):
+                    self.end = fact
+                else:
+                    self.start = fact
 
 
 def read_epoch(path: Path, *, lines: int | None = None) -> Part | None:
@@ -184,43 +148,43 @@ def read_epoch(path: Path, *, lines: int | None = None) -> Part | None:
 def _read_epoch(path: Path, limit: int | None) -> Part | None:
     seen = _Pass(path, cut=limit is not None)
     with _times_named(path):
-        for block in _blocks(path, limit):
-            seen.take(block)
-        seen.decode()
+        for lines in _lines(path, limit):
+            seen.take(lines)
         return None if not seen.kinds and seen.may_end_anywhere() else _part(seen)
 
 
 def _part(seen: _Pass) -> Part:
     path = seen.path
     open_end = seen.cut and seen.kinds[-1:] == b"g"
-    start, begin = _check_order(seen)
+    start, begin, asked, before = _check_order(seen)
     kinds = np.frombuffer(bytes(seen.kinds), np.uint8)
-    of_requests = np.flatnonzero(kinds == USAGE)
-    goes_on = kinds.size > begin and kinds[begin] == ASSISTANT
-    users = np.flatnonzero(kinds[begin:] == USER) + begin
-    skipped = len(seen.asked) - users.size
+    of_requests = (kinds == USAGE).nonzero()[0]
+    goes_on = int(kinds.size > begin and kinds[begin] == ASSISTANT)
+    users = (kinds[begin:] == USER).nonzero()[0] + begin
+    skipped = asked.size - users.size
 
     usage = seen.usage.arrays()
     lossy = of_requests[kinds[np.minimum(of_requests + 1, kinds.size - 1)] == LOSS]
-    losses = loss_columns(seen.losses, np.searchsorted(of_requests, lossy))
+    losses = loss_columns(seen.losses, of_requests.searchsorted(lossy))
     lost = np.where((usage["cached_tokens"] >= 0) & ((usage["expected_tokens"] >= 0) | (usage["shortfall"] != None)), 0, -1)  # noqa: E711
     lost[losses["row"]] = losses["lost_tokens"]
     if open_end and usage["cached_tokens"][-1] < usage["expected_tokens"][-1]:
         lost[-1] = -1  # its loss stands behind the cut, if there is one
     usage["lost_tokens"] = lost
-    usage["turn"] = np.searchsorted(users, of_requests) + goes_on
-    usage["new_bytes"] = np.diff(usage["request_bytes"], prepend=0)
+    usage["turn"] = users.searchsorted(of_requests) + goes_on
+    usage["new_bytes"] = _growth(usage["request_bytes"])
 
-    ends = seen.before[skipped:] + ([] if seen.end else seen.last[-1:])
-    results = np.searchsorted(users, np.flatnonzero(kinds[begin:] == RESULT) + begin) + goes_on
-    asked = times([*([start.time] if goes_on else []), *_times_in(seen.asked[skipped:])])
+    first, last = np.array([start.time], TIME), seen.last[-1:]
+    ends = before[skipped:] if seen.end else np.concatenate((before[skipped:], last))
+    moments = times(np.concatenate((first, asked[skipped:], ends, last)))
+    began = moments[1 - goes_on : 1 + users.size]
+    results = users.searchsorted((kinds[begin:] == RESULT).nonzero()[0] + begin) + goes_on
     turns = {
-        "turn": np.arange(1, asked.size + 1),
-        "time": asked,
-        "ended": times(_times_in(ends[len(ends) - asked.size :])),
-        "tool_calls": np.bincount(results, minlength=asked.size + 1)[1:],
+        "turn": np.arange(1, began.size + 1),
+        "time": began,
+        "ended": moments[-1 - began.size : -1],
+        "tool_calls": np.bincount(results, minlength=began.size + 1)[1:],
     }
-    started, ended = times([start.time.encode(), *_times_in(seen.last[-1:])])
     baseline = path.with_suffix(".baseline.json")
     return Part(
         source="loopkit",
@@ -233,8 +197,8 @@ def _part(seen: _Pass) -> Part:
         slot=start.slot,
         baseline_sha256=start.baseline_sha256,
         baseline_bytes=baseline.stat().st_size if baseline.is_file() else None,
-        started=started,
-        ended=ended,
+        started=moments[0],
+        ended=moments[-1],
         end_reason=None if seen.end is None else seen.end.reason,
         usage=usage,
         losses=losses,
@@ -264,7 +228,6 @@ def read_replay(path: Path, *, lines: int | None = None) -> Part:
 
 
 def _read_replay(path: Path, limit: int | None) -> Part:
-    lines = _Lines(_replay, b"r")
     usage = Growing({**REQUESTS, "lost_tokens": COUNT})
     losses: list[ReplayRecord] = []
     rows: list[int] = []
@@ -272,9 +235,9 @@ def _read_replay(path: Path, limit: int | None) -> Part:
     reported: dict[int, Raw] = {}
     seen = 0
     with _times_named(path):
-        for block in _blocks(path, limit):
-            lines.waiting = block.lines
-            records = lines.decode(path, b"r" * (seen + len(lines.waiting)))
+        for records in chain.from_iterable(
+            _decoded(_replay, path, lines, np.arange(lines.starts.size)) for lines in _lines(path, limit)
+        ):
             first = first or records[0]
             for row, record in enumerate(records, seen):
                 if (record.session, record.variant, record.request) != (first.session, first.variant, row + 1):
@@ -289,7 +252,7 @@ def _read_replay(path: Path, limit: int | None) -> Part:
     if first is None:
         raise _torn(path, 0, "there is no whole record", at_end=True)
     columns["turn"] = np.full(seen, -1)
-    columns["new_bytes"] = np.diff(columns["request_bytes"], prepend=0)
+    columns["new_bytes"] = _growth(columns["request_bytes"])
     return Part(
         source="replay",
         path=str(path),
@@ -306,15 +269,23 @@ def _read_replay(path: Path, limit: int | None) -> Part:
     )
 
 
-def _check_order(seen: _Pass) -> tuple[SessionStart, int]:
+def _growth(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each one less the one before."""
+    grown = sizes.copy()
+    grown[1:] -= sizes[:-1]
+    return grown
+
+
+def _check_order(seen: _Pass) -> tuple[SessionStart, int, NDArray[np.bytes_], NDArray[np.bytes_]]:
     """Check the order of the kinds; drop a group that a writer is still at.
 
     Returns
     -------
-    tuple of (SessionStart, int)
-        The first record, and the index behind the carried ones.
+    tuple of (SessionStart, int, ndarray of S26, ndarray of S26)
+        The first record, the index behind the carried ones, and ``asked`` and ``before`` of what is left.
     """
     path, kinds, start = seen.path, seen.kinds, seen.start
+    asked, before = (np.concatenate([seen.last[:0], *moments]) for moments in (seen.asked, seen.before))
     if start is None or kinds[0] != START:
         why = "the first record is not a session_start" if kinds else "there is no whole record"
         raise _torn(path, 0, why, at_end=not kinds)
@@ -324,33 +295,34 @@ def _check_order(seen: _Pass) -> tuple[SessionStart, int]:
     found = CARRIED.match(kinds, 1, min(begin, len(kinds)))
     assert found is not None
     if found.end() == len(kinds) < begin and seen.may_end_anywhere():
-        del kinds[1:], seen.asked[:], seen.before[:]
-        seen.last[:] = [f'"time":"{start.time}'.encode()]
-        return start, 1
+        del kinds[1:]
+        seen.last = np.array([start.time], TIME)
+        return start, 1, asked[:0], before[:0]
     if found.end() < begin:
         raise _torn(path, found.end(), f"{begin - 1} carried records should follow the session_start, not {found.end() - 1}")
     groups = GROUPS.match(kinds, begin)
     assert groups is not None
     rest = bytes(kinds[groups.end() :])
     if rest in UNFINISHED and seen.may_end_anywhere():
-        del kinds[groups.end() :], seen.last[-len(rest) :]
+        del kinds[groups.end() :]
+        seen.last = seen.last[: -len(rest)]
         if rest[0] == USER:
-            del seen.asked[-1], seen.before[-1]
+            asked, before = asked[:-1], before[:-1]
     elif rest in UNFINISHED:
         raise _torn(path, groups.end(), "the last group of records is unfinished", at_end=True)
     elif rest not in (b"", b"e"):
         wrong = next(length for length in range(len(rest)) if rest[: length + 1] not in (*UNFINISHED, b"e"))
         raise _torn(path, groups.end() + wrong, "this record cannot stand here")
-    return start, begin
+    return start, begin, asked, before
 
 
-def _blocks(path: Path, limit: int | None = None) -> Iterator[Block]:
+def _lines(path: Path, limit: int | None = None) -> Iterator[Lines]:
     """The log's lines, checked; up to so many, and up to an unfinished line where a writer is at work."""
     try:
-        for block in checked_blocks(path, session_dir=_session_dir(path), size=1 << 17):
-            left = None if limit is None else limit + 1 - block.line
-            yield block._replace(lines=block.lines[:left])
-            if left is not None and left <= len(block.lines):
+        for lines in sound_lines(path, session_dir=_session_dir(path)):
+            left = None if limit is None else limit + 1 - lines.number
+            yield lines.first(left)
+            if left is not None and left <= lines.starts.size:
                 return
     except TornLog as torn:
         if not torn.at_end or not is_locked(path.parent):
@@ -370,11 +342,6 @@ def _times_named(path: Path) -> Iterator[None]:
                 except ValueError:
                     raise _torn(path, index, "its time is no moment") from None
         raise error
-
-
-def _times_in(heads: Sequence[bytes]) -> list[bytes]:
-    """What begins with the time in each head."""
-    return b"".join(heads).split(b'"time":"')[1:]
 
 
 def _session_dir(path: Path) -> Path | None:

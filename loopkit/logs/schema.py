@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 __all__ = ["CONTENT", "FRAMES", "SOURCES", "Column", "array", "build", "dtypes", "empty"]
 
@@ -233,6 +234,8 @@ def array(values: Any, dtype: Any) -> Any:
     >>> array(["a\udcff.jsonl", None], STRING).tolist()
     ['a\\udcff.jsonl', <NA>]
     """
+    if isinstance(values, np.ndarray) and values.dtype.kind == "S":
+        return _of_one_length(values)
     if dtype == TIME:
         return pd.DatetimeIndex(np.asarray(values, dtype="datetime64[us]")).tz_localize("UTC").array
     try:
@@ -240,3 +243,14 @@ def array(values: Any, dtype: Any) -> Any:
     except UnicodeEncodeError:  # of the path of a file whose name is no UTF-8
         texts = [value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value for value in values]
         return pd.array(texts, dtype=dtype)
+
+
+def _of_one_length(values: NDArray[np.bytes_]) -> Any:
+    """Texts of ASCII, all of one length, as the array of a column; without an object a text where pandas keeps none."""
+    if STRING.storage != "pyarrow":
+        return pd.array(values.astype(str).astype(object), dtype=STRING)
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    ends = np.arange(values.size + 1) * values.itemsize
+    texts = pa.LargeStringArray.from_buffers(values.size, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(values)))
+    return pd.array(texts, dtype=STRING)

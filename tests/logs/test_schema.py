@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -69,3 +71,18 @@ def test_tables_of_one_name_agree() -> None:
 def test_text_is_one_more_column(make: object, tmp_path: Path) -> None:
     made = (dataclasses.replace(make(tmp_path), content=True) if callable(make) else Logs((), content=True)).messages
     assert made.dtypes.to_dict() == {**schema.dtypes("messages"), "content": schema.STRING}
+
+
+@pytest.mark.parametrize("storage", ["python", "pyarrow"])
+@pytest.mark.parametrize("texts", [[], ["a" * 64], ["0123456789abcdef" * 4, "f" * 64, "0" * 64]])
+def test_texts_of_one_length_are_texts(
+    storage: Literal["python", "pyarrow"], texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With and without the library that keeps them in one piece."""
+    monkeypatch.setattr(schema, "STRING", pd.StringDtype(storage))
+    for values in (np.array(texts, "S64"), np.array([each for text in texts for each in (text, text)], "S64")[::2]):
+        made = schema.array(values, schema.STRING)
+        assert made.dtype == schema.STRING
+        assert made.tolist() == texts
+        frame = pd.DataFrame({"text": made}).drop_duplicates().sort_values("text")
+        assert frame["text"].str.upper().tolist() == sorted(text.upper() for text in texts)

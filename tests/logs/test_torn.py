@@ -91,7 +91,8 @@ def test_a_record_that_is_none_is_refused(tmp_path: Path) -> None:
         (b'{"time":"2026-11-30T00:00:00.000000Z","kind":"user"', "it does not begin with a known kind and a time"),
         (b'{"kind":"session_start","time":"2026-11-30T00:00:00.000000Z"', "Object missing required field"),
         (b'{"kind":"usage","time":"2026-11-30T00:00:00.000000Z","request":-1', "Expected `int` >= 1"),
-        (b'{"kind":"epoch_end","tint":"2026-11-30T00:00:00.000000Z"', "unknown field `tint`"),
+        (b'{"kind":"epoch_end","tint":"2026-11-30T00:00:00.000000Z"', "it does not begin with a known kind and a time"),
+        (b'{"kind":"epoch_end","time":"2026-11-30T00:00:00.000000Z","tint":1', "unknown field `tint`"),
     ]:
         path.write_bytes(close_line(body, 0)[0])
         assert why in refusal(path)
