@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from loopkit.logs.lines import Lines, windows
 
-__all__ = ["ASSISTANT", "END", "LOSS", "RESULT", "START", "USAGE", "USER", "heads"]
+__all__ = ["ASSISTANT", "END", "LOSS", "RESULT", "START", "USAGE", "USER", "Heads", "heads"]
 
 START, USER, ASSISTANT, RESULT, USAGE, LOSS, END = b"suatgle"
 _HEADS = {
@@ -37,18 +39,17 @@ for _code, _head in _HEADS.items():
     _EIGHTS[:, _code] = np.frombuffer(_head[:16] + _head[-16:], np.uint64)
 
 
-def heads(lines: Lines) -> tuple[NDArray[np.uint8], NDArray[np.bytes_]]:
-    r"""Kind and time of each line.
+class Heads(NamedTuple):
+    """Kind and time of each line."""
 
-    Parameters
-    ----------
-    lines : Lines
-        Those to look at.
+    kinds: NDArray[np.uint8]
+    "One of the letters above; 0 where a line has no such head."
+    times: NDArray[np.bytes_]
+    "What stands where its time is, less the ``Z``."
 
-    Returns
-    -------
-    tuple of (ndarray of uint8, ndarray of S26)
-        One of the letters above, 0 where a line has no such head; and what stands where its time is, less the ``Z``.
+
+def heads(lines: Lines) -> Heads:
+    r"""Look at the lines' heads.
 
     Examples
     --------
@@ -62,4 +63,4 @@ def heads(lines: Lines) -> tuple[NDArray[np.uint8], NDArray[np.bytes_]]:
     right = windows(lines.data, np.uint64)[starts + _PLACES.take(kinds, axis=1)] == _EIGHTS.take(kinds, axis=1)
     if not right.all():
         kinds = kinds * right.all(axis=0)
-    return kinds, windows(lines.data, _TIME)[starts + _LENGTHS.take(kinds)]
+    return Heads(kinds, windows(lines.data, _TIME)[starts + _LENGTHS.take(kinds)])

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -156,7 +156,7 @@ def _read_epoch(path: Path, limit: int | None) -> Part | None:
 def _part(seen: _Pass) -> Part:
     path = seen.path
     open_end = seen.cut and seen.kinds[-1:] == b"g"
-    start, begin, asked, before = _check_order(seen)
+    start, begin, asked, before = _ordered(seen)
     kinds = np.frombuffer(bytes(seen.kinds), np.uint8)
     of_requests = (kinds == USAGE).nonzero()[0]
     goes_on = int(kinds.size > begin and kinds[begin] == ASSISTANT)
@@ -276,14 +276,18 @@ def _growth(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     return grown
 
 
-def _check_order(seen: _Pass) -> tuple[SessionStart, int, NDArray[np.bytes_], NDArray[np.bytes_]]:
-    """Check the order of the kinds; drop a group that a writer is still at.
+class _Ordered(NamedTuple):
+    """What is left when a group that a writer is still at is dropped."""
 
-    Returns
-    -------
-    tuple of (SessionStart, int, ndarray of S26, ndarray of S26)
-        The first record, the index behind the carried ones, and ``asked`` and ``before`` of what is left.
-    """
+    start: SessionStart
+    begin: int
+    "Index behind the carried records."
+    asked: NDArray[np.bytes_]
+    before: NDArray[np.bytes_]
+
+
+def _ordered(seen: _Pass) -> _Ordered:
+    """Check the order of the kinds."""
     path, kinds, start = seen.path, seen.kinds, seen.start
     asked, before = (np.concatenate([seen.last[:0], *moments]) for moments in (seen.asked, seen.before))
     if start is None or kinds[0] != START:
@@ -297,7 +301,7 @@ def _check_order(seen: _Pass) -> tuple[SessionStart, int, NDArray[np.bytes_], ND
     if found.end() == len(kinds) < begin and seen.may_end_anywhere():
         del kinds[1:]
         seen.last = np.array([start.time], TIME)
-        return start, 1, asked[:0], before[:0]
+        return _Ordered(start, 1, asked[:0], before[:0])
     if found.end() < begin:
         raise _torn(path, found.end(), f"{begin - 1} carried records should follow the session_start, not {found.end() - 1}")
     groups = GROUPS.match(kinds, begin)
@@ -313,7 +317,7 @@ def _check_order(seen: _Pass) -> tuple[SessionStart, int, NDArray[np.bytes_], ND
     elif rest not in (b"", b"e"):
         wrong = next(length for length in range(len(rest)) if rest[: length + 1] not in (*UNFINISHED, b"e"))
         raise _torn(path, groups.end() + wrong, "this record cannot stand here")
-    return start, begin, asked, before
+    return _Ordered(start, begin, asked, before)
 
 
 def _lines(path: Path, limit: int | None = None) -> Iterator[Lines]:
