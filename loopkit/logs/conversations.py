@@ -74,6 +74,8 @@ class Conversations:
         self._heads: list[int] = []
         self._said: dict[int, tuple[int, ...]] = {}
         "The conversations that a message was in, the last few of them."
+        self._answers: dict[int, bool] = {}
+        "Whether a message is of an answer."
         self._openings: deque[tuple[int, list[bytes]]] = deque(maxlen=MANY)
         "First requests of conversations, the last ones."
 
@@ -103,7 +105,7 @@ class Conversations:
         return placed
 
     def _find(self, messages: list[bytes], digests: list[int], keys: list[int], head: int) -> Placed:
-        answered = any(_role(message) in (*ANSWERS, *ITEMS) for message in messages)
+        answered = any(map(self._is_answer, digests, messages))
         begun, before = 0, None
         for size in range(len(keys), 0, -1):
             requests = self._bodies.get(keys[size - 1], ())
@@ -128,6 +130,12 @@ class Conversations:
         else:
             self._openings.append((len(self._of), messages))
         return Placed(len(self._newest), before, messages[begun:])
+
+    def _is_answer(self, digest: int, message: bytes) -> bool:
+        known = self._answers.get(digest)
+        if known is None:
+            known = self._answers[digest] = _role(message) in (*ANSWERS, *ITEMS)
+        return known
 
 
 def _rewritten(opening: list[bytes], messages: list[bytes]) -> bool:
