@@ -37,14 +37,19 @@ def stamp(second: float) -> str:
     return f"2026-11-30T{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}.{micro:06}Z"
 
 
+def closed(bodies: Iterable[bytes]) -> list[bytes]:
+    """Records without their closing braces, as a log's lines."""
+    crc, made = 0, []
+    for body in bodies:
+        line, crc = close_line(body, crc)
+        made.append(line)
+    return made
+
+
 def write(path: Path, records: Iterable[LogRecord | ReplayRecord]) -> Path:
     """Write a log as its writer would."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    crc = 0
-    with path.open("wb") as file:
-        for record in records:
-            line, crc = close_line(encode_record(record)[:-1], crc)
-            file.write(line)
+    path.write_bytes(b"".join(closed(encode_record(record)[:-1] for record in records)))
     return path
 
 

@@ -17,8 +17,8 @@ from loopkit.logs import lines as module
 from loopkit.logs.heads import heads
 from loopkit.logs.lines import SLACK, Lines, sound_lines
 from loopkit.records import LogRecord, encode_record
-from loopkit.session.journal import body_of, checked_blocks, close_line
-from tests.logs.make import assistant, end, loss, result, start, usage, user
+from loopkit.session.journal import body_of, checked_blocks
+from tests.logs.make import assistant, closed, end, loss, result, start, usage, user
 
 RECORDS: list[LogRecord] = [
     start("a"),
@@ -36,14 +36,6 @@ BLOCKS = [1, 64, 300, 1 << 21]
 class Found(NamedTuple):
     bodies: list[bytes]
     fault: tuple[int, int, str, bool] | None
-
-
-def closed(bodies: list[bytes]) -> list[bytes]:
-    crc, made = 0, []
-    for body in bodies:
-        line, crc = close_line(body, crc)
-        made.append(line)
-    return made
 
 
 def one_by_one(path: Path) -> Iterator[bytes]:

@@ -20,8 +20,7 @@ from msgspec import UNSET
 
 from loopkit.logs.load import Logs, load
 from loopkit.records import CacheLoss, EpochEnd, LogRecord, SessionStart, UsageRecord, encode_record
-from loopkit.session.journal import close_line
-from tests.logs.make import assistant, end, loss, result, start, usage, user, write_session
+from tests.logs.make import assistant, closed, end, loss, result, start, usage, user, write_session
 
 MUTANTS = int(os.environ.get("LOOPKIT_MUTANTS", "300"))
 TAIL = re.compile(rb',"crc":"([0-9a-f]{8})"\}\Z')
@@ -182,14 +181,6 @@ def fast(logs: Logs) -> Plain:
     losses = table(logs.cache_loss, "turn", "request", "lost_tokens", "cause")
     problems = [(problem.line or 0, problem.count) for problem in logs.unread]
     return Plain(usage, losses, table(logs.turns, "requests", "tool_calls"), problems)
-
-
-def closed(bodies: list[bytes]) -> list[bytes]:
-    crc, made = 0, []
-    for body in bodies:
-        line, crc = close_line(body, crc)
-        made.append(line)
-    return made
 
 
 def spaced(rng: random.Random, body: bytes) -> bytes:
