@@ -169,12 +169,12 @@ class SessionError(WorldError):
 class SessionNotFound(SessionError):
     """No session of that name."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
+    def __init__(self, path: str, why: str = "does not exist") -> None:
+        super().__init__(path, why)
+        self.path, self.why = path, why
 
     def __str__(self) -> str:
-        return f"no session here: {self.path} does not exist. Look at the home and the session id, or create the session"
+        return f"no session here: {self.path} {self.why}. Look at the home and the session id, or create the session"
 
 
 class SessionExists(SessionError):
@@ -316,13 +316,15 @@ class ServerError(WorldError):
 
 
 class ServerUnreachable(ServerError):
-    """No connection, or it was lost before an answer began."""
+    """No connection, or it was lost before an answer began; ``attempts`` is 0 where nothing was sent."""
 
     def __init__(self, url: str, why: str, seconds: float, attempts: int = 1) -> None:
         super().__init__(url, why, seconds, attempts)
         self.url, self.why, self.seconds, self.attempts = url, why, seconds, attempts
 
     def __str__(self) -> str:
+        if not self.attempts:
+            return f"{self.url}: {self.why}"
         tries = f"{self.attempts} attempts" if self.attempts != 1 else "1 attempt"
         return f"{self.url}: no answer after {self.seconds:.1f} s and {tries}: {self.why}. Is the server running there?"
 
@@ -351,7 +353,7 @@ class ContextExceeded(ServerError):
     def __str__(self) -> str:
         prompt = "the prompt" if self.prompt_tokens is None else f"a prompt of {self.prompt_tokens} tokens"
         size = "its context" if self.context_size is None else f"its context of {self.context_size} tokens"
-        return f"{self.url}: {prompt} does not fit {size}. End the epoch, or serve with a larger context"
+        return f"{self.url}: {prompt} does not fit {size}. Send less, end the epoch, or serve with a larger context"
 
 
 class StreamCut(ServerError):

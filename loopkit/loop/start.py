@@ -129,8 +129,7 @@ def start(
     tags = Tags.default() | server.tags()
     registry = tools if isinstance(tools, Registry) else Registry(tools)
     registry.use_tags(tags)
-    if memory is not None and not isinstance(memory, str):
-        registry.use_memory(memory)
+    _use_memory(registry, memory)
     baseline = Baseline.assemble(config, registry, _block(memory), tags)
     for found in find_volatile(baseline.system):
         _say(f"the system prompt holds {found.kind} {found.text!a}: it will be stale; let the model ask for it with a tool")
@@ -244,8 +243,7 @@ def resume(
         _check_limit(limits, session.options)
         registry = tools if isinstance(tools, Registry) else Registry(tools)
         registry.use_tags(tags)
-        if memory is not None and not isinstance(memory, str):
-            registry.use_memory(memory)
+        _use_memory(registry, memory)
         drift = differences(session.baseline.tools, registry, found_tools(session.records))
         drift.require()
         for line in drift.lines():
@@ -306,6 +304,16 @@ def _next_baseline(
     text, file = (None, system) if isinstance(system, Path) else (system, None)
     config = Config(home=session.home, system=text, system_file=file)
     return lambda: Baseline.assemble(config, registry, _block(memory), tags)
+
+
+def _use_memory(registry: Registry, memory: str | Recalls | None) -> None:
+    """Have a memory's tool join."""
+    if memory is None or isinstance(memory, str):
+        return
+    if not hasattr(memory, "block"):
+        then = "Give the block as a str, or lk.memory.open(…)"
+        raise InvalidConfig("memory", f"a {type(memory).__name__} is no memory", then)
+    registry.use_memory(memory)
 
 
 def _block(memory: str | Recalls | None) -> str | None:

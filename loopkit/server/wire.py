@@ -163,7 +163,7 @@ class Wire:
 
     def _open(self) -> httpx.Client:
         if self._closed:
-            raise ServerUnreachable(self.url, "this Server was closed here; serve or connect again", 0.0)
+            raise ServerUnreachable(self.url, "this Server was closed here; serve or connect again", 0.0, 0)
         client = httpx.Client(
             headers=self._headers,
             cookies=self._cookies,  # copied

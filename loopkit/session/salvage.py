@@ -15,7 +15,7 @@ from loopkit.records import LogRecord, SessionStart
 from loopkit.session.disk import DirectoryLock, need_writing
 from loopkit.session.order import Order, group_ends
 from loopkit.session.scan import read_log
-from loopkit.session.store import Epoch, copied, count_epochs, load_baseline, log_path, not_ended, write_session
+from loopkit.session.store import Epoch, copied, load_baseline, log_numbers, log_path, not_ended, whole_epochs, write_session
 from loopkit.session.verify import first_mismatch
 
 __all__ = ["Salvaged", "salvage"]
@@ -76,10 +76,12 @@ def salvage(source: Path | str, to: SessionId, home: Path | str | None = None) -
     target = (directory.parent if home is None else Path(home) / "sessions") / to
     need_writing(target)
     name = SessionId(directory.name)
-    count = count_epochs(directory)
+    count, gap = whole_epochs(directory)
     lock = DirectoryLock(directory)
     try:
         kept, left_out = _sound(directory, name, count)
+        if gap is not None and not left_out:
+            left_out = [f"{Path(gap.path).name}: {gap.why}", *_later(directory, count)]
     finally:
         lock.release()
     write_session(target, copied(kept, name, to))
@@ -105,13 +107,20 @@ def _sound(directory: Path, session: SessionId, count: int) -> tuple[list[Epoch]
         error = changed or error
         if error is not None:
             if not kept:
+                if isinstance(error, TornLog):
+                    why = "Nothing before it is sound, so there is nothing to copy"
+                    raise TornLog(error.path, error.line, error.offset, error.why, error.session_dir, why)
                 raise error
             first = 0 if epoch is None else len(epoch.records)
             why = f"line {error.line}: {error.why}" if isinstance(error, TornLog) else str(error)
-            later = [f"{path.name}: all of it" for path in (log_path(directory, after) for after in range(number + 1, count))]
-            return kept, [f"{path.name}: from line {first + 1} on ({why})", *later]
+            return kept, [f"{path.name}: from line {first + 1} on ({why})", *_later(directory, number)]
         highest = order.highest_call
     return kept, []
+
+
+def _later(directory: Path, number: int) -> list[str]:
+    """Say of each epoch behind this one that it was left out."""
+    return [f"{log_path(directory, later).name}: all of it" for later in log_numbers(directory) if later > number]
 
 
 def _whole_groups(directory: Path, records: list[LogRecord], order: Order) -> tuple[Epoch | None, SessionError | None]:

@@ -114,21 +114,33 @@ def count_epochs(directory: Path) -> int:
     TornLog
         When one is missing before another.
     """
+    count, gap = whole_epochs(directory)
+    if gap is not None:
+        raise gap
+    return count
+
+
+def whole_epochs(directory: Path) -> tuple[int, TornLog | None]:
+    """How many epochs have a log before one that has none, and what is wrong where another follows that one.
+
+    Raises
+    ------
+    SessionNotFound
+        When there is no ``0.jsonl``; names it.
+    """
     try:
         numbers = log_numbers(directory)
     except (FileNotFoundError, NotADirectoryError):
         raise SessionNotFound(str(log_path(directory, 0))) from None
     except OSError as error:
         raise SessionIOError(str(directory), "list", describe(error)) from error
-    for number, found in enumerate(numbers):
-        if number != found:
-            if number == 0:
-                break
-            missing = str(log_path(directory, number))
-            raise TornLog(missing, 1, 0, f"it is missing, though {found}.jsonl stands there", str(directory))
     if not numbers or numbers[0] != 0:
         raise SessionNotFound(str(log_path(directory, 0)))
-    return len(numbers)
+    for number, found in enumerate(numbers):
+        if number != found:
+            why = f"it is missing, though {found}.jsonl stands there"
+            return number, TornLog(str(log_path(directory, number)), 1, 0, why, str(directory))
+    return len(numbers), None
 
 
 def load_baseline(directory: Path, start: SessionStart) -> Baseline:
@@ -146,7 +158,8 @@ def load_baseline(directory: Path, start: SessionStart) -> Baseline:
         with open_regular(path) as file:
             data = file.read()
     except OSError as error:
-        raise BaselineError(str(path), f"cannot be read: {describe(error)}") from error
+        then = f"Put back the file whose SHA-256 is {start.baseline_sha256}: no request can be rebuilt without it"
+        raise BaselineError(str(path), f"cannot be read: {describe(error)}", then) from error
     found = sha256(data)
     if found != start.baseline_sha256:
         raise BaselineMismatch(str(path), start.baseline_sha256, found)

@@ -31,7 +31,7 @@ from loopkit.session.live import appears
 from loopkit.session.order import Order
 from loopkit.session.scan import read_log
 from loopkit.session.session import Session
-from loopkit.session.store import count_epochs, load_baseline, log_path, not_ended, read_live, session_directories
+from loopkit.session.store import load_baseline, log_path, not_ended, read_live, session_directories, whole_epochs
 
 __all__ = ["Verification", "first_mismatch", "verify"]
 
@@ -117,14 +117,14 @@ def _directories(what: Path | str | Session) -> list[Path]:
         return [what.dir]
     path = Path(what)
     if not path.is_dir():
-        raise SessionNotFound(str(path))
+        raise SessionNotFound(str(path), "is a file, and a session is a directory" if path.exists() else "does not exist")
     if (path / "sessions").is_dir():
         return session_directories(path)[0]
     if log_path(path, 0).exists() or path.absolute().parent.name == "sessions":
         return [path.absolute()]
     if _loose(path):
         return []
-    raise SessionNotFound(str(path))
+    raise SessionNotFound(str(path), "has no sessions/, so it is no home, and no 0.jsonl, so it is no session")
 
 
 def _loose(home: Path) -> list[Path]:
@@ -161,10 +161,12 @@ def _verify_session(directory: Path, faults: list[Fault]) -> tuple[int, int]:
     try:
         session = SessionId(directory.name)
         appears(log_path(directory, 0))
-        count = count_epochs(directory)
-    except (InvalidId, SessionNotFound, SessionIOError, TornLog) as error:
+        count, gap = whole_epochs(directory)
+    except (InvalidId, SessionNotFound, SessionIOError) as error:
         faults.append(Fault(str(directory), None, None, str(error)))
         return 0, 0
+    if gap is not None:
+        faults.append(Fault(gap.path, gap.line, gap.offset, gap.why))
     for number in range(count):
         path, records, before = log_path(directory, number), list[LogRecord](), len(faults)
         order = Order(session, number, highest)

@@ -30,6 +30,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("a member that loopkit writes", {"options": {"messages": []}}, r"options\.messages: loopkit writes this member itself"),
     ("no way out of a full context", {"on_full": "rol"}, "on_full"),
     ("no way to carry over", {"carry": "all"}, "carry"),
+    ("a file as memory", {"memory": Path("core.md")}, r"memory: a \w*Path is no memory\. Give the block as a str, or lk\.memory"),
 ]
 
 

@@ -92,12 +92,27 @@ def test_a_request_that_is_not_the_one_sent_ends_what_is_sound(tmp_path: Path) -
     assert verify(kept.dir).ok
 
 
+def test_a_missing_epoch_ends_what_is_sound(tmp_path: Path) -> None:
+    with filled(tmp_path) as session:
+        directory = session.dir
+    for kind in ("jsonl", "baseline.json"):
+        (directory / f"1.{kind}").rename(directory / f"2.{kind}")
+    before = digests(directory)
+    (fault,) = verify(directory).faults
+    assert str(fault) == f"{directory}/1.jsonl:1: it is missing, though 2.jsonl stands there (byte 0 of the file)"
+    kept = salvage(directory, NEW)
+    assert (kept.epochs, kept.records) == (1, 13)
+    assert kept.left_out == ("1.jsonl: it is missing, though 2.jsonl stands there", "2.jsonl: all of it")
+    assert verify(kept.dir).ok
+    assert digests(directory) == before
+
+
 def test_where_nothing_is_sound_nothing_is_made(tmp_path: Path) -> None:
     with create(tmp_path) as session:
         path = session.dir / "0.jsonl"
     data = path.read_bytes()
     path.write_bytes(data[:-1])
-    with pytest.raises(TornLog):
+    with pytest.raises(TornLog, match=r"not touched\. Nothing before it is sound, so there is nothing to copy$"):
         salvage(session.dir, NEW)
     path.write_bytes(data)
     (session.dir / "0.baseline.json").unlink()

@@ -397,6 +397,13 @@ def test_a_baseline_that_is_not_the_epochs_is_refused(tmp_path: Path, act: Calla
         act(tmp_path, ID)
 
 
+def test_a_baseline_that_is_not_there_is_asked_for_by_its_hash(tmp_path: Path) -> None:
+    with create(tmp_path) as session:
+        (session.dir / "0.baseline.json").unlink()
+    with pytest.raises(BaselineError, match=f"cannot be read: .* Put back the file whose SHA-256 is {BASELINE.hash()}"):
+        Session.open(tmp_path, session.id)
+
+
 def test_the_baseline_is_a_snapshot(tmp_path: Path) -> None:
     from loopkit.config import Config
 

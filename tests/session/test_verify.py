@@ -34,8 +34,19 @@ def test_a_home_a_session_a_directory_and_a_list(tmp_path: Path) -> None:
             result = verify(what)  # type: ignore[arg-type]
             assert result.ok
             assert (result.sessions, result.requests, result.records) == (sessions, requests, records)
-    with pytest.raises(SessionNotFound):
-        verify(tmp_path / "nowhere")
+
+
+def test_a_path_that_is_no_home_and_no_session_is_told_what_it_is(tmp_path: Path) -> None:
+    log = create(tmp_path).dir / "0.jsonl"
+    (tmp_path / "empty").mkdir()
+    for path, why in (
+        (tmp_path / "nowhere", "does not exist"),
+        (tmp_path / "empty", "has no sessions/, so it is no home, and no 0.jsonl, so it is no session"),
+        (log, "is a file, and a session is a directory"),
+    ):
+        with pytest.raises(SessionNotFound) as caught:
+            verify(path)
+        assert str(caught.value).startswith(f"no session here: {path} {why}. ")
 
 
 @pytest.mark.parametrize("what", [5, None, b"runs", [None], object()])
