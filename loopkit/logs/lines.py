@@ -7,9 +7,10 @@ alone. CRC-32 is linear: that it begins with another value is the same as that t
 of the two. So the block is checked with the first four bytes of each of its lines so changed; then each line continues from the
 value that the line before it records, and the CRC-32 at the end of the last line is right if that of every line is.
 
-One damaged line is always found, as by its own ``crc``. Damage of several could cancel out with the odds of any CRC-32, one in
-2**32. A block that is not sound is left to :func:`~loopkit.session.journal.checked_blocks`, which names the line and says what is
-wrong. Knows nothing of what the lines say.
+The form of each line's end is looked at. A damaged record is found as by the line's own ``crc``; a damaged ``crc``, and a line
+lost or doubled, always. Damage at several places, such as a line's record and its ``crc``, could cancel out with the odds of any
+CRC-32, one in 2**32. A block that is not sound is left to :func:`~loopkit.session.journal.checked_blocks`, which names the line
+and says what is wrong. Knows nothing of what the lines say.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ SLACK = 64
 _TAIL = b',"crc":"%08x"}\n'
 _TAIL_SIZE = len(_TAIL % 0)
 _NAME, _DIGITS = np.frombuffer((_TAIL % 0)[:8], np.uint64), 8
+_CLOSE = np.frombuffer((_TAIL % 0)[-4:], "<u4") >> 8
 _NOT_HEX = 256
 
 
@@ -67,14 +69,14 @@ class Lines(NamedTuple):
 
 
 def windows(data: bytes | bytearray, dtype: DTypeLike) -> NDArray[Any]:
-    """What stands at each place of some bytes, but for the last `SLACK`.
+    """What stands at each place of some bytes.
 
     Examples
     --------
-    >>> windows(b"abcd" + bytes(SLACK), "S3")[[0, 1]].tolist()
+    >>> windows(b"abcd", "S3").tolist()
     [b'abc', b'bcd']
     """
-    return np.ndarray(len(data) - SLACK, dtype, data, strides=(1,))
+    return np.ndarray(len(data) + 1 - np.dtype(dtype).itemsize, dtype, data, strides=(1,))
 
 
 def sound_lines(path: Path, *, session_dir: Path | None = None) -> Iterator[Lines]:
@@ -160,23 +162,23 @@ class _Block:
         ends, begins, size = lines.ends, lines.starts[1:], int(newlines[-1]) + 1
         if (ends < lines.starts).any():
             return None
-        eights = windows(self._data, np.uint64)
+        eights, fours = windows(self._data, np.uint64), windows(self._data, "<u4")
         values = _bytes_of_digits().take(eights[ends + _DIGITS].view(np.uint16).reshape(-1, 4))
-        if (eights[ends] != _NAME).any() or (values == _NOT_HEX).any():
+        closes = fours[ends + _TAIL_SIZE - 4] >> 8  # with other digits, other closing bytes could give the same CRC-32
+        if (eights[ends] != _NAME).any() or (values == _NOT_HEX).any() or (closes != _CLOSE).any():
             return None
-        # two bytes are left, between the digits and the line feed: their change no CRC-32 misses
         recorded = values.astype(np.uint8).view(">u4").ravel()
         behind = np.zeros_like(recorded, np.uint32)
         for table, column in zip(_behind_tail(), values.T, strict=True):
             behind ^= table.take(column)
-        changes, firsts = (recorded ^ behind)[:-1], windows(self._data, "<u4")
-        firsts[begins] ^= changes
+        changes = (recorded ^ behind)[:-1]
+        fours[begins] ^= changes
         value = crc32(memoryview(self._data)[:size], place.crc)
-        firsts[begins] ^= changes
+        fours[begins] ^= changes
         return (lines, int(recorded[-1])) if value == behind[-1] else None
 
     def _newlines(self) -> NDArray[np.intp]:
-        """Where lines end; for two ends within eight bytes, which no sound lines have, one place where none does."""
+        """Where lines end; for two ends within eight bytes, which no sound lines have, the place behind these eight."""
         bits = np.packbits(np.equal(self._bytes[: self._filled], ord("\n"), out=self._equal[: self._filled]))
         found = (bits != 0).nonzero()[0]
         newlines: NDArray[np.intp] = found * 8 + _bit_of().take(bits.take(found))

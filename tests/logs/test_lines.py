@@ -161,6 +161,21 @@ def test_another_name_than_crc_is_seen_where_the_crc_is_the_same(tmp_path: Path,
         assert same(tmp_path / "0.jsonl", forged + second, monkeypatch) != Found(BODIES[:2], None)
 
 
+@pytest.mark.parametrize(("close", "change"), [(b"xx\n", 0xBDE273BE), (b'"]\n', 0x978D5388), (b"\n\nx", 0xEDDEFA8D)])
+def test_another_close_is_seen_where_other_digits_make_up_for_it(
+    close: bytes, change: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for length in range(8):
+        first, second, third = closed([BODIES[0], b'{"a":"%b"' % (b"x" * length), BODIES[1]])
+        value = int(second[-11:-3], 16)
+        other = close_line(b"", value ^ change)[0]
+        forged = other[:-3] + close
+        assert crc32(forged, value) ^ crc32(other, value ^ change) == change
+        _, fault = same(tmp_path / "0.jsonl", b"".join([first, second[:-19], forged, third]), monkeypatch)
+        assert fault is not None
+        assert fault[0] == 2
+
+
 def test_sound_lines_of_every_length_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a record says what the end of a line says."""
     bodies = [b'{"a":"%s"' % (b"x" * length) for length in (*range(80), 300, 1000, 5000, 0)]
@@ -210,3 +225,14 @@ def test_a_head_that_is_none_is_told_wherever_it_is_wrong() -> None:
         assert kinds[1::3].tolist() == [0] * len(wrong)
         assert kinds[0::3].all()
         assert kinds[2::3].all()
+
+
+def test_a_line_shorter_than_a_head_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of what is in memory, too; the crc of some has the letter by which an epoch's end is told."""
+    path = tmp_path / "0.jsonl"
+    for size in BLOCKS:
+        monkeypatch.setattr(module, "BLOCK", size)
+        for number in range(64):
+            for short in (b"", b"x"):
+                path.write_bytes(b"".join(closed([b"%d" % number, short])))
+                assert not any(heads(lines)[0].any() for lines in sound_lines(path))
