@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,6 @@ from msgspec import UNSET, Raw
 from numpy.typing import NDArray
 
 from loopkit.errors import TornLog
-from loopkit.ids import Timestamp
 from loopkit.logs.again import read_messages, read_requests
 from loopkit.logs.columns import COUNT, REQUESTS, Growing, Part, loss_columns, times
 from loopkit.logs.heads import ASSISTANT, END, LOSS, RESULT, START, USAGE, USER, heads
@@ -39,6 +38,7 @@ TIME = "S26"
 
 CARRIED = re.compile(b"[uat]*")
 GROUPS = re.compile(b"(?:u?agl?t*+)*+")
+HEAD = re.compile(rb'\{"kind":"\w+","time":"(.{26})')
 FACTS = np.isin(np.arange(256), (START, LOSS, END))
 UNFINISHED = (b"u", b"ua", b"a")
 
@@ -49,6 +49,13 @@ MANY = 200
 _usage = msgspec.json.Decoder(UsageRecord)
 _fact = msgspec.json.Decoder(SessionStart | CacheLoss | EpochEnd)
 _replay = msgspec.json.Decoder(ReplayRecord)
+
+
+class _Timed(msgspec.Struct):
+    time: str
+
+
+_timed = msgspec.json.Decoder(_Timed)
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], path: Path, lines: Lines, which: NDArray[np.intp]) -> Iterator[list[T]]:
@@ -338,14 +345,28 @@ def _times_named(path: Path) -> Iterator[None]:
     """Times are read many at once; where one is none, name its line."""
     try:
         yield
-    except ValueError as error:
+    except ValueError:
         with path.open("rb") as file:
             for index, line in enumerate(file):
-                try:
-                    Timestamp(line.split(b'"time":"')[1][:27].decode())
-                except ValueError:
+                if not all(map(_is_moment, _times_of(line))):
                     raise _torn(path, index, "its time is no moment") from None
-        raise error
+        raise
+
+
+def _times_of(line: bytes) -> Iterator[bytes | str]:
+    """A line's time, as it stands at its place and as a decoder finds it: another writer may have told it twice."""
+    if head := HEAD.match(line):
+        yield head[1]
+    with suppress(ValueError, RecursionError):
+        yield _timed.decode(line).time
+
+
+def _is_moment(time: bytes | str) -> bool:
+    try:
+        times([time])
+    except ValueError:
+        return False
+    return True
 
 
 def _session_dir(path: Path) -> Path | None:

@@ -17,7 +17,7 @@ from loopkit.logs.read import GROUPS
 from loopkit.records import LogRecord
 from loopkit.session.disk import DirectoryLock
 from loopkit.session.journal import close_line
-from tests.logs.make import assistant, end, kept, loss, result, start, usage, user, write_session
+from tests.logs.make import assistant, end, kept, loss, replay, result, start, usage, user, write, write_session
 
 WHOLE: list[LogRecord] = [
     start("a"),
@@ -45,6 +45,15 @@ def being_written(directory: Path) -> Iterator[None]:
 
 def log_of(home: Path, records: Iterable[LogRecord]) -> Path:
     return write_session(home, "a", records) / "0.jsonl"
+
+
+def again(path: Path, at: int, right: bytes, wrong: bytes) -> None:
+    """Write a line in another way, as another writer might: its ``crc`` is right."""
+    crc, made = 0, b""
+    for index, line in enumerate(path.read_bytes().splitlines()):
+        closed, crc = close_line(line[:-18].replace(right, wrong) if index == at else line[:-18], crc)
+        made += closed
+    path.write_bytes(made)
 
 
 def refusal(path: Path) -> str:
@@ -115,15 +124,43 @@ def test_the_faulty_line_among_many_is_named(tmp_path: Path) -> None:
 def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
     """Where a frame holds it; an assistant's stands in none."""
     path = log_of(tmp_path, WHOLE)
-    lines = path.read_bytes().splitlines()
+    whole = path.read_bytes()
     for right, wrong in ((b"-11-30T", b"-02-30T"), (b".000000Z", b".0+0000Z")):
         for at in (0, 1, 3, 6, 7, 8, 10):
-            crc, made = 0, b""
-            for index, line in enumerate(lines):
-                closed, crc = close_line(line[:-18].replace(right, wrong) if index == at else line[:-18], crc)
-                made += closed
-            path.write_bytes(made)
+            path.write_bytes(whole)
+            again(path, at, right, wrong)
             assert refusal(path) == f"{at + 1}: its time is no moment"
+
+
+@pytest.mark.parametrize("at", [0, 3, 7])
+def test_a_time_that_is_told_twice_is_refused_where_it_is_none(at: int, tmp_path: Path) -> None:
+    path = log_of(tmp_path, WHOLE)
+    last = path.read_bytes().splitlines()[at][:-18].rpartition(b",")[2]
+    again(path, at, last, last + b',"time":"2026-02-30T00:00:00.000000Z"')
+    assert refusal(path) == f"{at + 1}: its time is no moment"
+
+
+@pytest.mark.parametrize(
+    ("at", "right", "wrong"),
+    [
+        (2, b'"time":"2026-11-30', b'"time": "2026-02-30'),
+        (2, b'"time":"2026-11-30', b'"t\\u0069me":"2026-02-30'),
+        (1, b'"time":"2026-11-30', b'"time":"\\u0032026-02-30'),
+    ],
+)
+def test_a_time_of_a_replay_that_is_none_is_refused_however_it_is_written(
+    at: int, right: bytes, wrong: bytes, tmp_path: Path
+) -> None:
+    """The line before it is written in another way, too, but says a moment."""
+    write_session(tmp_path, "a", WHOLE)
+    path = write(tmp_path / "replays" / "r.jsonl", replay("live_system", 4))
+    again(path, at - 1, b'"time":"', b'"time" : "')
+    assert len(load(tmp_path).usage) == 7
+    again(path, at, right, wrong)
+    logs = load(tmp_path, errors="report")
+    [problem] = logs.unread
+    assert problem.line == at + 1
+    assert len(logs.usage) == 3 + at
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
