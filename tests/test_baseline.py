@@ -190,5 +190,8 @@ def test_replay_of_a_prefix_is_a_prefix(records: list[LogRecord], data: st.DataO
     cut = data.draw(st.integers(0, len(records)))
     whole, part = messages(baseline, records), messages(baseline, records[:cut])
     assert whole[: len(part)] == part
+    assert [message.content for message in whole[1:]] == [
+        record.content for record in records if isinstance(record, User | Assistant | ToolResult)
+    ]
     bytes_whole, bytes_part = (b",".join(encode_message(message) for message in replay) for replay in (whole, part))
     assert bytes_whole.startswith(bytes_part)

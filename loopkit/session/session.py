@@ -113,7 +113,6 @@ class Session:
             server=server,
             tags=tags,
         )
-        need_writing(cls.dir_for(home, id))
         write_session(cls.dir_for(home, id), [Epoch(baseline, [start])])
         return cls.open(home, id)
 

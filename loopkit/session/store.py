@@ -26,7 +26,7 @@ from loopkit.errors import (
 )
 from loopkit.ids import SessionId, Timestamp
 from loopkit.records import Forked, LogRecord, SessionStart, settle
-from loopkit.session.disk import create_file, make_directory, remove, sync_directory
+from loopkit.session.disk import create_file, make_directory, need_writing, remove, sync_directory
 from loopkit.session.journal import close_line, open_regular
 from loopkit.session.live import is_locked, settled
 from loopkit.session.order import Order
@@ -328,6 +328,7 @@ def write_session(directory: Path, epochs: Sequence[Epoch]) -> None:
     EncodeError
         When a record cannot be encoded or is out of order; nothing was written.
     """
+    need_writing(directory)
     encoded: list[Encoded] = []
     highest = 0
     for number, epoch in enumerate(epochs):

@@ -6,6 +6,7 @@ again. Knows nothing of what the records mean beyond their order.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,6 +89,10 @@ class Writer:
             opening = Tail(Order(order.session, order.epoch + 1, order.highest_call), End(0, 0, 0))
             encoded = encode_records([start, *carried], opening)
             paths = log_path(self._directory, order.epoch + 1), baseline_path(self._directory, order.epoch + 1)
+            if os.path.lexists(paths[0]):  # nothing of it is taken back below: what stands there is not ours
+                raise SessionIOError(
+                    str(paths[0]), "begin the epoch", "it is there already", "Something else changes the session's files"
+                )
             remove_file(paths[1])
             try:
                 write_epoch(self._directory, baseline, encoded)

@@ -229,6 +229,12 @@ def test_slots_are_explicit_and_not_unified(tiny: ModelFile) -> None:
     started.close()
 
 
+def test_it_leaves_a_core_to_others(tiny: ModelFile) -> None:
+    started = start_child(tiny, context=512, verbosity=3)
+    assert f"n_threads = {max(1, len(os.sched_getaffinity(0)) - 1)}\n" in started.log_tail(100_000)
+    started.close()
+
+
 def test_slots_can_be_saved_and_restored(child: Child, http: httpx.Client) -> None:
     first = Answer(http, [user("Remember this.")], id_slot=0)
     saved = http.post("/slots/0?action=save", json={"filename": "one.bin"}).json()

@@ -154,13 +154,6 @@ def test_open_goes_on_where_the_log_ends(tmp_path: Path) -> None:
     assert verify(tmp_path).ok
 
 
-def test_a_record_is_on_disk_before_it_is_in_memory(tmp_path: Path) -> None:
-    with create(tmp_path) as session:
-        for number in range(5):
-            session.extend(group(session, f"{number}?"))
-            assert list(Session.read(tmp_path, ID).records) == list(session.records)
-
-
 def test_memory_holds_what_the_disk_holds(tmp_path: Path) -> None:
     """What is handed in may change afterwards, and a whole number may stand where a float belongs."""
     evidence: dict[str, Any] = {"a": [1]}
