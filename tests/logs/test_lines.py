@@ -17,7 +17,7 @@ from loopkit.logs import lines as module
 from loopkit.logs.heads import heads
 from loopkit.logs.lines import SLACK, Lines, sound_lines
 from loopkit.records import LogRecord, encode_record
-from loopkit.session.journal import body_of, checked_blocks
+from loopkit.session.journal import body_of, checked_blocks, close_line
 from tests.logs.make import assistant, closed, end, loss, result, start, usage, user
 
 RECORDS: list[LogRecord] = [
