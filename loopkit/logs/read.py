@@ -250,6 +250,8 @@ def _read_replay(path: Path, limit: int | None) -> Part:
                 if (record.session, record.variant, record.request) != (first.session, first.variant, row + 1):
                     raise _torn(path, row, "it is not the next request of the replay that the first line began")
                 if record.lost_tokens:
+                    if not _says_all(record):
+                        raise _torn(path, row, "tokens were lost, and it does not say of how many or why")
                     losses.append(record)
                     rows.append(row)
             usage.add(records)
@@ -274,6 +276,12 @@ def _read_replay(path: Path, limit: int | None) -> Part:
         losses=loss_columns(losses, np.array(rows, np.intp)),
         problems=impossible_in(path, first.engine, columns, np.arange(seen), reported),
     )
+
+
+def _says_all(loss: ReplayRecord) -> bool:
+    """Whether a request that lost tokens has all the members of a loss."""
+    why = (loss.cause, loss.certainty, loss.mendable_by, loss.where, loss.evidence)
+    return UNSET not in why and None not in (loss.expected_tokens, loss.usage.cached_tokens)
 
 
 def _growth(sizes: NDArray[np.int64]) -> NDArray[np.int64]:

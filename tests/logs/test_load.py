@@ -18,6 +18,7 @@ from loopkit.logs.gate import gate
 from loopkit.logs.load import Logs, load
 from loopkit.logs.partitions import scan
 from loopkit.records import LogRecord
+from loopkit.session.journal import close_line
 from tests.logs.make import assistant, end, kept, loss, replay, result, stamp, start, usage, user, write, write_session
 
 TOOLS: list[LogRecord] = [
@@ -442,6 +443,30 @@ def test_a_record_in_the_wrong_place_ends_a_replay(tmp_path: Path) -> None:
     logs = load(tmp_path, errors="report")
     assert [problem.line for problem in logs.unread] == [1]
     assert len(logs.sessions) == 0
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (b',"cause":"system_changed"', b""),
+        (b',"certainty":"confirmed"', b""),
+        (b',"mendable_by":"client"', b""),
+        (b',"where":"messages[0].content"', b""),
+        (b',"evidence":{"byte":93}', b""),
+        (b'"cached_tokens":0', b'"cached_tokens":null'),
+        (b'"expected_tokens":1000', b'"expected_tokens":null'),
+    ],
+)
+def test_a_loss_that_does_not_say_all_ends_a_replay(home: Path, right: bytes, wrong: bytes) -> None:
+    path = write(home / "replays/x.jsonl", replay("live_system", 2, broken=True))
+    first, second = path.read_bytes().splitlines(keepends=True)
+    assert right in second
+    path.write_bytes(first + close_line(second[:-19].replace(right, wrong), int(first[-11:-3], 16))[0])
+    logs = load(home, errors="report")
+    [problem] = logs.unread
+    assert (problem.line, problem.why) == (2, "tokens were lost, and it does not say of how many or why")
+    assert len(logs.usage) == 3 + 1
+    assert logs.diagnose().requests == 3
 
 
 UNUSABLE: dict[str, tuple[Callable[[Logs, Path, Any], object], tuple[Any, ...]]] = {
