@@ -47,9 +47,10 @@ COUNT, REAL, FLAG, HASH, TEXT, MAYBE_TEXT, JSON, TIME = "qdbhsmjt"
 _HASHES = np.dtype("S64")
 _DTYPES = {COUNT: np.int64, REAL: np.float64, FLAG: np.int8}
 _MISSING = {COUNT: -1, REAL: math.nan, FLAG: -1}
-_TIMES = np.dtype([("moment", "S26"), ("Z", "S1")])
+_TIMES = np.dtype("S27")
+_FIRST = np.datetime64("0001-01-01", "us")
 _DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
-_FORM = b"0000-00-00T00:00:00.000000"
+_FORM = b"0000-00-00T00:00:00.000000Z"
 
 REQUESTS = {
     **dict.fromkeys(("request", "request_bytes", "expected_tokens", "reusable_tokens"), COUNT),
@@ -194,7 +195,7 @@ def _packed(values: tuple[Any, ...], kind: str) -> Sequence[bytes | str | None]:
 
 def _unpacked(values: Any, kind: str) -> NDArray[Any]:
     if kind == TIME:
-        return times(np.frombuffer(b"".join(values), _TIMES)["moment"])
+        return times(np.frombuffer(b"".join(values), _TIMES))
     if kind == HASH:
         if all(isinstance(each, bytes) for each in values):
             return np.frombuffer(b"".join(values), _HASHES)
@@ -205,7 +206,7 @@ def _unpacked(values: Any, kind: str) -> NDArray[Any]:
 
 
 def times(values: Sequence[bytes | str] | NDArray[np.bytes_]) -> NDArray[np.datetime64]:
-    """Timestamps, or the 26 characters before their ``Z``; UTC.
+    """Timestamps, as they stand in a record; UTC.
 
     Raises
     ------
@@ -217,10 +218,13 @@ def times(values: Sequence[bytes | str] | NDArray[np.bytes_]) -> NDArray[np.date
     >>> times(["2026-11-30T07:31:05.000001Z"])
     array(['2026-11-30T07:31:05.000001'], dtype='datetime64[us]')
     """
-    moments = np.array(values, "S26")
-    if moments.tobytes().translate(_DIGITS_AS_ZERO) != _FORM * moments.size:  # numpy takes more forms, of some with a warning
+    texts = np.array(values, _TIMES)
+    if texts.tobytes().translate(_DIGITS_AS_ZERO) != _FORM * texts.size:  # numpy takes more forms, of some with a warning
         raise ValueError("not a moment")
-    return moments.astype("datetime64[us]")
+    moments = texts.astype("S26").astype("datetime64[us]")
+    if (moments < _FIRST).any():
+        raise ValueError("there is no year 0")
+    return moments
 
 
 def joined(parts: Sequence[Columns], like: Columns) -> dict[str, NDArray[Any]]:

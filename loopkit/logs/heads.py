@@ -31,7 +31,7 @@ _LENGTHS = np.zeros(256, np.intp)
 _PLACES = np.zeros((4, 256), np.intp)
 _EIGHTS = np.zeros((4, 256), np.uint64)
 "What stands at four places of each kind's head. They overlap, and are all of it, for none is shorter than 16 or longer than 32."
-_TIME = np.dtype("S26")
+_TIME = np.dtype("S27")
 for _code, _head in _HEADS.items():
     _CODES[_head[_TELLING]] = _code
     _LENGTHS[_code] = len(_head)
@@ -45,7 +45,7 @@ class Heads(NamedTuple):
     kinds: NDArray[np.uint8]
     "One of the letters above; 0 where a line has no such head."
     times: NDArray[np.bytes_]
-    "What stands where its time is, less the ``Z``."
+    "What stands where its time is."
 
 
 def heads(lines: Lines) -> Heads:
@@ -56,7 +56,7 @@ def heads(lines: Lines) -> Heads:
     >>> line = b'{"kind":"user","time":"2026-11-30T07:31:05.000001Z","content":"Hi.","crc":"00000000"}\n'
     >>> kinds, times = heads(Lines(1, line + bytes(64), np.array([0]), np.array([len(line) - 19])))
     >>> kinds.tobytes(), times.tolist()
-    (b'u', [b'2026-11-30T07:31:05.000001'])
+    (b'u', [b'2026-11-30T07:31:05.000001Z'])
     """
     starts = lines.starts
     kinds = _CODES.take(np.frombuffer(lines.data, np.uint8).take(starts + _TELLING))

@@ -7,7 +7,6 @@ engines may count in blocks, and only what is above the prompt is. Knows nothing
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,12 @@ from numpy.typing import NDArray
 from loopkit.cache.expect import READS_ONE
 from loopkit.encoding import decode
 from loopkit.logs.columns import Columns
+from loopkit.logs.named import offset_of, torn_at
 from loopkit.logs.problems import Problem
 from loopkit.records import ReplayRecord, UsageRecord
 from loopkit.server.usage import normalise
 
-__all__ = ["impossible_in", "offset_of", "reported_in", "why_impossible"]
+__all__ = ["impossible_in", "reported_in", "why_impossible"]
 
 
 def why_impossible(cached: int | None, prompt: int | None, engine: str | None) -> str | None:
@@ -47,12 +47,22 @@ def reported_in(records: Sequence[UsageRecord | ReplayRecord], before: int) -> d
 def impossible_in(
     path: Path, engine: str | None, usage: Columns, lines: NDArray[np.integer[Any]], reported: Mapping[int, Raw]
 ) -> tuple[Problem, ...]:
-    """The problems of one log of ours; ``lines`` are the indices of its requests' lines."""
+    """The problems of one log of ours; ``lines`` are the indices of its requests' lines.
+
+    Raises
+    ------
+    TornLog
+        Where what a server said is no object.
+    """
     cached, prompt = usage["cached_tokens"], usage["prompt_tokens"]
     found: dict[int, str | None] = {}
     for row, said in reported.items():
+        try:
+            report = decode(bytes(said), dict[str, Any])
+        except ValueError as error:
+            raise torn_at(path, int(lines[row]), f"reported: {error}") from None
         if cached[row] < 0:
-            found[row] = normalise(decode(bytes(said), dict[str, Any])).impossible
+            found[row] = normalise(report).impossible
     for row in np.flatnonzero((prompt >= 0) & (cached >= prompt)).tolist():
         found[row] = why_impossible(int(cached[row]), int(prompt[row]), engine)
     return tuple(
@@ -60,9 +70,3 @@ def impossible_in(
         for row, why in sorted(found.items())
         if why is not None
     )
-
-
-def offset_of(path: Path, index: int) -> int:
-    """Where the line of this index begins; looked up, for this is rare."""
-    with path.open("rb") as file:
-        return sum(map(len, islice(file, index)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -24,8 +24,9 @@ from loopkit.errors import TornLog
 from loopkit.logs.again import read_messages, read_requests
 from loopkit.logs.columns import COUNT, REQUESTS, Growing, Part, loss_columns, times
 from loopkit.logs.heads import ASSISTANT, END, LOSS, RESULT, START, USAGE, USER, heads
-from loopkit.logs.impossible import impossible_in, offset_of, reported_in
+from loopkit.logs.impossible import impossible_in, reported_in
 from loopkit.logs.lines import Lines, sound_lines
+from loopkit.logs.named import session_dir, times_named, torn_at
 from loopkit.records import CacheLoss, EpochEnd, ReplayRecord, SessionStart, UsageRecord
 from loopkit.session.live import is_locked, settled
 
@@ -33,12 +34,11 @@ __all__ = ["read_epoch", "read_replay"]
 
 T = TypeVar("T")
 
-TIME = "S26"
-"A time as it stands in a line, less its ``Z``."
+TIME = "S27"
+"A time as it stands in a line."
 
 CARRIED = re.compile(b"[uat]*")
 GROUPS = re.compile(b"(?:u?agl?t*+)*+")
-HEAD = re.compile(rb'\{"kind":"\w+","time":"(.{26})')
 FACTS = np.isin(np.arange(256), (START, LOSS, END))
 UNFINISHED = (b"u", b"ua", b"a")
 
@@ -51,23 +51,18 @@ _fact = msgspec.json.Decoder(SessionStart | CacheLoss | EpochEnd)
 _replay = msgspec.json.Decoder(ReplayRecord)
 
 
-class _Timed(msgspec.Struct):
-    time: str
-
-
-_timed = msgspec.json.Decoder(_Timed)
-
-
 def _decoded(decoder: msgspec.json.Decoder[T], path: Path, lines: Lines, which: NDArray[np.intp]) -> Iterator[list[T]]:
     """The records of some of the lines, many at once."""
     bodies = lines.bodies(which)
     for first in range(0, len(bodies), MANY):
         some = bodies[first : first + MANY]
-        try:
-            yield decoder.decode_lines(b"}\n".join(some) + b"}")
-        except (ValueError, RecursionError):
+        records: list[T] = []
+        with suppress(ValueError, RecursionError):
+            records = decoder.decode_lines(b"}\n".join(some) + b"}")
+        if len(records) != len(some):  # it takes several values in a line, too
             at, why = next((at, why) for at, body in enumerate(some, first) if (why := _why_not(decoder, body)))
-            raise _torn(path, lines.number - 1 + int(which[at]), why) from None
+            raise torn_at(path, lines.number - 1 + int(which[at]), why)
+        yield records
 
 
 def _why_not(decoder: msgspec.json.Decoder[T], body: memoryview) -> str | None:
@@ -109,7 +104,7 @@ class _Pass:
         kinds, moments = heads(lines)
         if not kinds.all():
             why = "it does not begin with a known kind and a time"
-            raise _torn(self.path, lines.number - 1 + int(kinds.argmin()), why)
+            raise torn_at(self.path, lines.number - 1 + int(kinds.argmin()), why)
         self.kinds += kinds.tobytes()
         asked = kinds == USER
         self.asked.append(moments[asked])
@@ -154,7 +149,7 @@ def read_epoch(path: Path, *, lines: int | None = None) -> Part | None:
 
 def _read_epoch(path: Path, limit: int | None) -> Part | None:
     seen = _Pass(path, cut=limit is not None)
-    with _times_named(path):
+    with times_named(path):
         for lines in _lines(path, limit):
             seen.take(lines)
         return None if not seen.kinds and seen.may_end_anywhere() else _part(seen)
@@ -241,17 +236,15 @@ def _read_replay(path: Path, limit: int | None) -> Part:
     first: ReplayRecord | None = None
     reported: dict[int, Raw] = {}
     seen = 0
-    with _times_named(path):
-        for records in chain.from_iterable(
-            _decoded(_replay, path, lines, np.arange(lines.starts.size)) for lines in _lines(path, limit)
-        ):
+    with times_named(path):
+        for records in chain.from_iterable(_replayed(path, lines) for lines in _lines(path, limit)):
             first = first or records[0]
             for row, record in enumerate(records, seen):
                 if (record.session, record.variant, record.request) != (first.session, first.variant, row + 1):
-                    raise _torn(path, row, "it is not the next request of the replay that the first line began")
+                    raise torn_at(path, row, "it is not the next request of the replay that the first line began")
                 if record.lost_tokens:
                     if not _says_all(record):
-                        raise _torn(path, row, "tokens were lost, and it does not say of how many or why")
+                        raise torn_at(path, row, "tokens were lost, and it does not say of how many or why")
                     losses.append(record)
                     rows.append(row)
             usage.add(records)
@@ -259,7 +252,7 @@ def _read_replay(path: Path, limit: int | None) -> Part:
             seen += len(records)
         columns = usage.arrays()
     if first is None:
-        raise _torn(path, 0, "there is no whole record", at_end=True)
+        raise torn_at(path, 0, "there is no whole record", at_end=True)
     columns["turn"] = np.full(seen, -1)
     columns["new_bytes"] = _growth(columns["request_bytes"])
     return Part(
@@ -282,6 +275,13 @@ def _says_all(loss: ReplayRecord) -> bool:
     """Whether a request that lost tokens has all the members of a loss."""
     why = (loss.cause, loss.certainty, loss.mendable_by, loss.where, loss.evidence)
     return UNSET not in why and None not in (loss.expected_tokens, loss.usage.cached_tokens)
+
+
+def _replayed(path: Path, lines: Lines) -> Iterator[list[ReplayRecord]]:
+    opened = np.frombuffer(lines.data, np.uint8).take(lines.starts) == ord("{")
+    if not opened.all():  # many at once, a line that goes on with the record of the line before would be taken
+        raise torn_at(path, lines.number - 1 + int(opened.argmin()), "no record begins with it")
+    return _decoded(_replay, path, lines, np.arange(lines.starts.size))
 
 
 def _growth(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -307,9 +307,9 @@ def _ordered(seen: _Pass) -> _Ordered:
     asked, before = (np.concatenate([seen.last[:0], *moments]) for moments in (seen.asked, seen.before))
     if start is None or kinds[0] != START:
         why = "the first record is not a session_start" if kinds else "there is no whole record"
-        raise _torn(path, 0, why, at_end=not kinds)
+        raise torn_at(path, 0, why, at_end=not kinds)
     if start.session != path.parent.name or str(start.epoch) != path.stem:
-        raise _torn(path, 0, f"it says that it is epoch {start.epoch} of session {start.session}")
+        raise torn_at(path, 0, f"it says that it is epoch {start.epoch} of session {start.session}")
     begin = 1 + (0 if start.carried is UNSET else start.carried.records)
     found = CARRIED.match(kinds, 1, min(begin, len(kinds)))
     assert found is not None
@@ -318,7 +318,7 @@ def _ordered(seen: _Pass) -> _Ordered:
         seen.last = np.array([start.time], TIME)
         return _Ordered(start, 1, asked[:0], before[:0])
     if found.end() < begin:
-        raise _torn(path, found.end(), f"{begin - 1} carried records should follow the session_start, not {found.end() - 1}")
+        raise torn_at(path, found.end(), f"{begin - 1} carried records should follow the session_start, not {found.end() - 1}")
     groups = GROUPS.match(kinds, begin)
     assert groups is not None
     rest = bytes(kinds[groups.end() :])
@@ -328,17 +328,17 @@ def _ordered(seen: _Pass) -> _Ordered:
         if rest[0] == USER:
             asked, before = asked[:-1], before[:-1]
     elif rest in UNFINISHED:
-        raise _torn(path, groups.end(), "the last group of records is unfinished", at_end=True)
+        raise torn_at(path, groups.end(), "the last group of records is unfinished", at_end=True)
     elif rest not in (b"", b"e"):
         wrong = next(length for length in range(len(rest)) if rest[: length + 1] not in (*UNFINISHED, b"e"))
-        raise _torn(path, groups.end() + wrong, "this record cannot stand here")
+        raise torn_at(path, groups.end() + wrong, "this record cannot stand here")
     return _Ordered(start, begin, asked, before)
 
 
 def _lines(path: Path, limit: int | None = None) -> Iterator[Lines]:
     """The log's lines, checked; up to so many, and up to an unfinished line where a writer is at work."""
     try:
-        for lines in sound_lines(path, session_dir=_session_dir(path)):
+        for lines in sound_lines(path, session_dir=session_dir(path)):
             left = None if limit is None else limit + 1 - lines.number
             yield lines.first(left)
             if left is not None and left <= lines.starts.size:
@@ -346,42 +346,3 @@ def _lines(path: Path, limit: int | None = None) -> Iterator[Lines]:
     except TornLog as torn:
         if not torn.at_end or not is_locked(path.parent):
             raise
-
-
-@contextmanager
-def _times_named(path: Path) -> Iterator[None]:
-    """Times are read many at once; where one is none, name its line."""
-    try:
-        yield
-    except ValueError:
-        with path.open("rb") as file:
-            for index, line in enumerate(file):
-                if not all(map(_is_moment, _times_of(line))):
-                    raise _torn(path, index, "its time is no moment") from None
-        raise
-
-
-def _times_of(line: bytes) -> Iterator[bytes | str]:
-    """A line's time, as it stands at its place and as a decoder finds it: another writer may have told it twice."""
-    if head := HEAD.match(line):
-        yield head[1]
-    with suppress(ValueError, RecursionError):
-        yield _timed.decode(line).time
-
-
-def _is_moment(time: bytes | str) -> bool:
-    try:
-        times([time])
-    except ValueError:
-        return False
-    return True
-
-
-def _session_dir(path: Path) -> Path | None:
-    return None if path.parent.name == "replays" else path.parent
-
-
-def _torn(path: Path, index: int, why: str, *, at_end: bool = False) -> TornLog:
-    """Name the line of this index; where it begins is looked up, for this is rare."""
-    where = _session_dir(path)
-    return TornLog(str(path), index + 1, offset_of(path, index), why, None if where is None else str(where), at_end=at_end)

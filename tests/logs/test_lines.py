@@ -216,7 +216,7 @@ def _lines(bodies: list[bytes]) -> Lines:
 def test_a_head_that_is_none_is_told_wherever_it_is_wrong() -> None:
     kinds, times = heads(_lines(BODIES))
     assert kinds.tobytes() == b"suaglte"
-    assert [moment.decode() + "Z" for moment in times.tolist()] == [record.time for record in RECORDS]
+    assert [moment.decode() for moment in times.tolist()] == [record.time for record in RECORDS]
     for index, body in enumerate(BODIES):
         length = body.index(b'"time":"') + len(b'"time":"')
         wrong = [body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :] for at in range(length)]

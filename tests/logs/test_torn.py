@@ -16,8 +16,8 @@ from loopkit.logs.load import load
 from loopkit.logs.read import GROUPS
 from loopkit.records import LogRecord
 from loopkit.session.disk import DirectoryLock
-from loopkit.session.journal import close_line
-from tests.logs.make import assistant, end, kept, loss, replay, result, start, usage, user, write, write_session
+from loopkit.session.journal import body_of, close_line
+from tests.logs.make import assistant, closed, end, kept, loss, replay, result, start, usage, user, write, write_session
 
 WHOLE: list[LogRecord] = [
     start("a"),
@@ -125,7 +125,8 @@ def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
     """Where a frame holds it; an assistant's stands in none."""
     path = log_of(tmp_path, WHOLE)
     whole = path.read_bytes()
-    for right, wrong in ((b"-11-30T", b"-02-30T"), (b".000000Z", b".0+0000Z")):
+    wrongs = (b"-11-30T", b"-02-30T"), (b".000000Z", b".0+0000Z"), (b".000000Z", b".000000z"), (b'"2026-', b'"0000-')
+    for right, wrong in wrongs:
         for at in (0, 1, 3, 6, 7, 8, 10):
             path.write_bytes(whole)
             again(path, at, right, wrong)
@@ -161,6 +162,59 @@ def test_a_time_of_a_replay_that_is_none_is_refused_however_it_is_written(
     [problem] = logs.unread
     assert problem.line == at + 1
     assert len(logs.usage) == 3 + at
+
+
+@pytest.mark.parametrize("between", [b"}", b"} ", b"}\r"])
+@pytest.mark.parametrize("at", [0, 3, 7])
+def test_two_records_in_a_line_are_refused(at: int, between: bytes, tmp_path: Path) -> None:
+    path = log_of(tmp_path, WHOLE)
+    body = path.read_bytes().splitlines()[at][:-18]
+    again(path, at, body, body + between + body)
+    assert refusal(path).startswith(f"{at + 1}: JSON is malformed: trailing characters")
+    assert [problem.line for problem in load(path, errors="report").unread] == [at + 1]
+
+
+REPORTED = [b"[1]", b"null", b'{"a":"\xff"}', b'{"a":1e400}', b'{"a":' + b"9" * 5000 + b"}"]
+
+
+@pytest.mark.parametrize("reported", REPORTED)
+def test_a_report_that_is_no_object_is_refused(reported: bytes, tmp_path: Path) -> None:
+    path = log_of(tmp_path, WHOLE)
+    again(path, 6, b',"finish_reason"', b',"reported":' + reported + b',"finish_reason"')
+    assert refusal(path).startswith("7: reported: ")
+    logs = load(path, errors="report")
+    assert [problem.line for problem in logs.unread] == [7]
+    assert len(logs.usage) == 1
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (b'{"kind"', b' {"kind"'),
+        (b'"engine":"llama.cpp"', b'"engine":"llama.cpp","x":1'),
+        *((b',"finish_reason"', b',"reported":' + reported + b',"finish_reason"') for reported in REPORTED),
+    ],
+)
+def test_a_line_of_a_replay_in_another_form_is_refused(right: bytes, wrong: bytes, tmp_path: Path) -> None:
+    path = write(tmp_path / "replays" / "r.jsonl", replay("x", 3, broken=True))
+    again(path, 1, right, wrong)
+    with pytest.raises(TornLog, match=r"r\.jsonl:2: "):
+        load(path)
+    logs = load(path, errors="report")
+    assert [problem.line for problem in logs.unread] == [2]
+    assert len(logs.usage) == 1
+
+
+def test_records_of_a_replay_that_do_not_end_with_their_lines_are_refused(tmp_path: Path) -> None:
+    """Where there are as many of them as there are lines, too."""
+    path = write(tmp_path / "replays" / "r.jsonl", replay("x", 3, broken=True))
+    first, second, third = (body_of(line) for line in path.read_bytes().splitlines(keepends=True))
+    begin, rest = second.split(b"}", 1)
+    for bodies in ([first + b"}" + second, third], [first + b"}" + begin, rest, third]):
+        path.write_bytes(b"".join(closed(bodies)))
+        with pytest.raises(TornLog, match=r"r\.jsonl:[12]: "):
+            load(path)
+        load(path, errors="report")
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
