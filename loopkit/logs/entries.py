@@ -16,8 +16,22 @@ from msgspec import Struct
 
 from loopkit.provenance import Record, Role
 from loopkit.records import Usage
+from loopkit.server.usage import LARGEST
 
-__all__ = ["Call", "Compaction", "Conversation", "Digest", "Entry", "Link", "Said", "When", "moment", "rfc3339"]
+__all__ = [
+    "CANNOT_BE",
+    "Call",
+    "Compaction",
+    "Conversation",
+    "Digest",
+    "Entry",
+    "Link",
+    "Said",
+    "When",
+    "can_be",
+    "moment",
+    "rfc3339",
+]
 
 When: TypeAlias = "str | int | None"
 "A time as its source has it: ISO 8601 with a zone, or microseconds since 1970; None where it says none."
@@ -26,6 +40,8 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND = datetime.timedelta(microseconds=1)
 END = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - EPOCH) // MICROSECOND
 "The last moment of the year 9999, which another zone may be past already."
+CANNOT_BE = "counts that cannot be, with those beside them"
+"What is told of a request for which `can_be` says no: a fresh input below 0 where a gateway took the cached tokens off twice."
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
@@ -136,6 +152,17 @@ class Compaction(Link, frozen=True, kw_only=True, gc=False):
 
 
 Entry: TypeAlias = Conversation | Link | Said | Call | Compaction
+
+
+def can_be(*counts: int | None) -> bool:
+    """Whether all of a request's counts can be: none is below 0, or more than sums would hold.
+
+    Examples
+    --------
+    >>> can_be(5, None, 0), can_be(5, -1), can_be(1 << 60)
+    (True, False, False)
+    """
+    return all(count is None or 0 <= count <= LARGEST for count in counts)
 
 
 def moment(when: When) -> int | None:

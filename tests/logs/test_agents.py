@@ -377,6 +377,56 @@ def test_a_count_that_cannot_be_is_missing_and_counted(tmp_path: Path) -> None:
     assert [problem.why for problem in logs.unread] == ["cached tokens that are more than the prompt which should hold them"]
 
 
+def of_claude_code(number: int, fresh: int) -> dict[str, Any]:
+    entry = told(number, "2026-11-30T07:31:05Z")
+    entry["message"]["usage"]["input_tokens"] = fresh
+    return entry
+
+
+def of_pi(number: int, fresh: int) -> dict[str, Any]:
+    usage = {"input": fresh, "cacheRead": 0, "cacheWrite": 90, "output": 1}
+    message = {"role": "assistant", "content": [], "usage": usage, "timestamp": 1775448000100 + number}
+    return TIME | {"type": "message", "id": str(number), "parentId": None, "message": message}
+
+
+def of_codex(number: int, fresh: int) -> dict[str, Any]:
+    counts = {"input_tokens": fresh if fresh != 10 else number * 100, "cached_input_tokens": 0, "output_tokens": number}
+    return TIME | {"type": "event_msg", "payload": {"type": "token_count", "info": {"total_token_usage": counts}}}
+
+
+@pytest.mark.parametrize("fresh", [-1, (1 << 53) + 1, 1 << 63, 10**30])
+@pytest.mark.parametrize("make", [of_claude_code, of_pi, of_codex])
+def test_a_count_below_zero_or_beyond_all_costs_no_line(
+    tmp_path: Path, make: Callable[[int, int], dict[str, Any]], fresh: int
+) -> None:
+    """A gateway that takes the cached tokens off twice writes a fresh input below 0."""
+    begin = [BEGINNINGS[name] for name in ("pi", "codex") if name in make.__name__]
+    logs = lk.load(lines(tmp_path / "x.jsonl", *(TIME | entry for entry in begin), make(1, 10), make(2, fresh), make(3, 10)))
+    [problem] = logs.unread
+    assert (problem.kind, problem.why) == ("left_out", "counts that cannot be, with those beside them")
+    known = logs.usage["prompt_tokens"].notna().tolist()
+    assert known == ([True, True] if make is of_codex else [True, False, True]), "of a running total the next one tells"
+    if make is of_codex:
+        assert logs.usage["prompt_tokens"].sum() == 300
+
+
+def test_what_codex_moves_on_to_costs_no_line_and_is_counted(tmp_path: Path) -> None:
+    items: list[dict[str, Any]] = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": 5}, {"type": "input_image"}]},
+        {"type": "tool_search_call", "name": {"of": "a tool"}, "arguments": {"query": "a"}, "call_id": 7},
+        {"type": "function_call", "name": "find", "arguments": {"query": "a"}, "call_id": "c"},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "here"}]},
+        {"type": "reasoning", "encrypted_content": "x"},
+    ]
+    entries = [{"type": "response_item", "payload": item} for item in items]
+    moved = {"type": "event_msg", "payload": {"type": "item_completed", "message": {"text": "x"}}}
+    path = lines(tmp_path / "x.jsonl", *(TIME | entry for entry in (BEGINNINGS["codex"], *entries, moved)))
+    logs = lk.load(path, content=True)
+    assert [problem.why for problem in logs.unread] == ["items of the type 'tool_search_call'"]
+    assert logs.messages["content"].tolist()[1:] == ['find({"query":"a"})', "here"]
+    assert logs.messages["tool"].tolist()[2] == "find"
+
+
 def test_a_name_that_is_no_utf_8_is_a_name_like_any_other(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"\xff.jsonl")
     lines(path, told(1, "2026-11-30T07:31:05.000Z"), {"type": "mood"})

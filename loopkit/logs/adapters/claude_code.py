@@ -15,7 +15,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from loopkit.logs.entries import Call, Compaction, Conversation, Entry, Link, Said, rfc3339
+from loopkit.logs.entries import CANNOT_BE, Call, Compaction, Conversation, Entry, Link, Said, can_be, rfc3339
 from loopkit.logs.source import Line, Source
 from loopkit.provenance import Provenance, Record, Role
 from loopkit.records import Usage
@@ -48,11 +48,11 @@ class _Details(Struct, gc=False):
 
 
 class _Usage(Struct, gc=False):
-    input_tokens: Count | None = None
-    cache_creation_input_tokens: Count | None = None
-    cache_read_input_tokens: Count | None = None
+    input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
     cache_creation: _Written | None = None
-    output_tokens: Count | None = None
+    output_tokens: int | None = None
     output_tokens_details: _Details | None = None
 
     def normal(self) -> Usage:
@@ -212,6 +212,9 @@ class _Reading:
             self._source.left_out("answers that no model gave")
             return Link(session, one.uuid, parent, one.timestamp)
         usage = message.usage or _Usage()
+        if not can_be(usage.input_tokens, usage.cache_creation_input_tokens, usage.cache_read_input_tokens, usage.output_tokens):
+            self._source.left_out(CANNOT_BE)
+            usage = _Usage()
         missed = None if message.diagnostics is None else message.diagnostics.cache_miss_reason
         return Call(
             session,

@@ -9,37 +9,37 @@ counts.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from loopkit.logs.entries import Call, Compaction, Conversation, Entry, Link, Said, When, moment, rfc3339
+from loopkit.encoding import encode
+from loopkit.logs.entries import CANNOT_BE, Call, Compaction, Conversation, Entry, Link, Said, When, can_be, moment, rfc3339
 from loopkit.logs.source import Line, Source
 from loopkit.provenance import Provenance, Record, Role
 from loopkit.records import Usage
-from loopkit.server.usage import LARGEST
 
 __all__ = ["NAME", "entries", "recognises"]
 
 NAME = "codex"
 
 SILENT = {"world_state", "inter_agent_communication"}
+UNTOLD = {"reasoning", "local_shell_call", "web_search_call", "compaction"}
+"Kinds of items that no frame holds."
 ROLES = {"user": Role.User, "assistant": Role.Assistant, "system": Role.System, "developer": Role.System}
 CALLS = ("function_call", "custom_tool_call")
 OUTPUTS = ("function_call_output", "custom_tool_call_output")
 SECOND = 1_000_000
 
-Count = Annotated[int, Meta(ge=0, le=LARGEST)]
-
 
 class _Counts(Struct):
-    input_tokens: Count | None = None
-    cached_input_tokens: Count | None = None
-    cache_write_input_tokens: Count | None = None
-    output_tokens: Count | None = None
-    reasoning_output_tokens: Count | None = None
+    input_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    cache_write_input_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_output_tokens: int | None = None
 
     def less(self, other: _Counts) -> _Counts | None:
         """What came since; None where one fell."""
@@ -64,11 +64,11 @@ class _Info(Struct):
 
 
 class _Part(Struct):
-    text: str | None = None
+    text: Any = None
 
 
 class _Payload(Struct):
-    """Of every type the members that are used."""
+    """Of every type the members that are used; those of texts may hold anything: what is not as expected is no text."""
 
     type: str | None = None
     id: str | None = None
@@ -76,14 +76,13 @@ class _Payload(Struct):
     forked_from: str | None = None
     model_provider: str | None = None
     model: str | None = None
-    role: str | None = None
+    role: Any = None
     content: list[_Part] | str | None = None
-    name: str | None = None
-    call_id: str | None = None
-    arguments: str | None = None
-    input: str | None = None
+    name: Any = None
+    call_id: Any = None
+    arguments: Any = None
+    input: Any = None
     output: Any = None
-    message: str | None = None
     info: _Info | None = None
 
 
@@ -183,6 +182,9 @@ class _Reading:
         if total is None or total == last:
             self._source.left_out("token counts told again" if total is not None else "token counts without a total")
             return
+        if not can_be(*astuple(total), *astuple(info.last_token_usage or total)):
+            self._source.left_out(CANNOT_BE)
+            return
         since = None if last is None else total.less(last)
         if last is not None and since is None:
             self._segment += 1
@@ -205,22 +207,26 @@ class _Reading:
 
     def _item(self, item: _Payload, link: dict[str, Any], place: Line | None) -> Iterator[Entry]:
         if item.type == "message":
-            role = ROLES.get(item.role or "", Role.User)
-            text = item.content if isinstance(item.content, str) else "\n".join(part.text or "" for part in item.content or ())
+            role = ROLES.get(str(item.role), Role.User)
+            texts = [item.content] if isinstance(item.content, str) else [part.text for part in item.content or ()]
+            text = "\n".join(each if isinstance(each, str) else "" for each in texts)
         elif item.type in CALLS:
-            role, text = Role.Assistant, f"{item.name}({item.arguments or item.input or ''})"
-            if item.call_id is not None and item.name is not None:
+            given = item.arguments or item.input or ""
+            role, text = Role.Assistant, f"{item.name}({given if isinstance(given, str) else encode(given).decode()})"
+            if isinstance(item.call_id, str) and isinstance(item.name, str):
                 self._tools[item.call_id] = item.name
         elif item.type in OUTPUTS:
             role, text = Role.ToolResult, _text_of(item.output)
         else:
+            if item.type not in UNTOLD:
+                self._source.left_out(f"items of the type {str(item.type)[:40]!a}")
             yield Link(**link)
             return
         if role is not Role.Assistant:
             self._sent = link["time"]
         result = role is Role.ToolResult
         record = None if place is None else Record(role, text, rfc3339(link["time"]), Provenance(link["session"], place.offset))
-        tool = self._tools.get(item.call_id or "") if result else None
+        tool = self._tools.get(str(item.call_id)) if result else None
         said = Said(**link, role=role, results=int(result), tool=tool, record=record)
         if role is Role.User:
             self._held = [said]

@@ -7,12 +7,13 @@ file begins with copies of its parent's entries. The bodies are not in the log, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
+from msgspec.structs import astuple
 
-from loopkit.logs.entries import Call, Compaction, Conversation, Entry, Link, Said, rfc3339
+from loopkit.logs.entries import CANNOT_BE, Call, Compaction, Conversation, Entry, Link, Said, can_be, rfc3339
 from loopkit.logs.source import Line, Source
 from loopkit.provenance import Provenance, Record, Role
 from loopkit.records import Usage
@@ -34,16 +35,14 @@ ENGINES = {
 FAILED = ("error", "aborted")
 HOUR, MINUTES = 3600.0, 300.0
 
-Count = Annotated[int, Meta(ge=0, le=LARGEST)]
-
 
 class _Usage(Struct, rename="camel"):
-    input: Count | None = None
-    output: Count | None = None
-    cache_read: Count | None = None
-    cache_write: Count | None = None
-    cache_write1h: Count | None = msgspec.field(name="cacheWrite1h", default=None)
-    reasoning: Count | None = None
+    input: int | None = None
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    cache_write1h: int | None = msgspec.field(name="cacheWrite1h", default=None)
+    reasoning: int | None = None
 
     def normal(self) -> Usage:
         known = self.input is not None and self.cache_read is not None
@@ -191,6 +190,9 @@ class _Reading:
 
     def _call(self, one: _Line[Any], usage: _Usage, link: dict[str, Any]) -> Call:
         asked, last = one.message, self._last
+        if not can_be(*astuple(usage)):
+            self._source.left_out(CANNOT_BE)
+            usage = _Usage()
         model = one.model or (None if last is None else last.response_model or last.model)
         provider = one.provider or (None if last is None else last.provider)
         started = None if asked is None else asked.timestamp
