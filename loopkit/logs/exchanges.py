@@ -195,7 +195,7 @@ def facts_of(source: Source, line: Line, response: bytes, usage: Any = None, pro
 def _finish(chunk: dict[str, Any]) -> Any:
     details = chunk.get("incomplete_details")
     choices = _dicts(chunk.get("choices"))
-    reasons = [choices[0].get("finish_reason") if choices else None, chunk.get("stop_reason")]
+    reasons = [choices[0].get("finish_reason") if choices else None, chunk.get("stop_reason"), chunk.get("stop_type")]
     reasons += [details.get("reason") if isinstance(details, dict) else None]
     return next((reason for reason in reasons if reason), chunk.get("status") if chunk.get("object") == "response" else None)
 

@@ -135,6 +135,23 @@ def test_the_engine_is_what_the_log_names_or_the_answer_shows(response: bytes, p
     assert facts["engine"] == engine
 
 
+@pytest.mark.parametrize(
+    ("response", "finish"),
+    [
+        (b'{"choices":[{"finish_reason":"stop"}]}', "stop"),
+        (b'{"stop_reason":"end_turn"}', "end_turn"),
+        (b'{"content":"x","stop":true,"stop_type":"eos"}', "eos"),
+        (b'{"object":"response","status":"completed"}', "completed"),
+        (b'{"object":"response","status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}', "max_output_tokens"),
+        (b"{}", None),
+    ],
+)
+def test_why_the_model_stopped_is_told_in_each_api_s_own_member(response: bytes, finish: str | None) -> None:
+    facts = facts_of(Source(Path("x"), errors="raise"), Line(b"", 1, 0), response)
+    assert facts is not None
+    assert facts.get("finish") == finish
+
+
 def test_counts_that_do_not_add_up_are_said_and_not_taken_over(tmp_path: Path) -> None:
     body = b'{"model":"m","messages":[{"role":"user","content":"Hi"}]}'
     logs = lk.load(written(tmp_path / "x.jsonl", row(body, 5, 20)))
