@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from loopkit.server.client import Server, serve
+from loopkit.session.verify import verify
+
+SENDING = {"loop", "record", "replay", "widgets"}
+"Rooms whose tests make sessions by sending requests; elsewhere logs are written by hand, or damaged on purpose."
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +19,14 @@ def tiny() -> Iterator[Server]:
     """The embedded server with the tiny model: 2 slots of 4,096 tokens, one byte is one token."""
     with serve("tiny") as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def every_session_verifies(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every session that such a test leaves is verified: each recorded hash is derived again from the log."""
+    sends = request.path.parent.name in SENDING and request.path.name != "test_explorer.py"
+    path: Path | None = request.getfixturevalue("tmp_path") if sends else None
+    yield
+    for home in {sessions.parent for sessions in path.rglob("sessions") if sessions.is_dir()} if path else ():
+        verification = verify(home)
+        assert verification.ok, [str(fault) for fault in verification.faults]

@@ -30,12 +30,14 @@ from loopkit.errors import (
     SessionIOError,
 )
 from loopkit.ids import CallId, SessionId
+from loopkit.neutralise import Tags
 from loopkit.records import (
     Assistant,
     Carried,
     Forked,
     LogRecord,
     SessionStart,
+    TagsFacts,
     ToolResult,
     Usage,
     UsageRecord,
@@ -410,8 +412,10 @@ def test_the_baseline_is_a_snapshot(tmp_path: Path) -> None:
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("Be brief.\n")
     config = Config(home=home, system_file=prompt)
-    baseline = Baseline.assemble(config, Tools())
-    with Session.create(home, ID, baseline, slot=None, options={}, server=SERVER, tags=TAGS) as session:
+    tags = Tags(literals=["Peru"])  # what the session neutralises, and today's block is held against
+    pinned = TagsFacts(id=tags.id, literals=tags.literals)
+    baseline = Baseline.assemble(config, Tools(), tags=tags)
+    with Session.create(home, ID, baseline, slot=None, options={}, server=SERVER, tags=pinned) as session:
         assert not session.drift(config, Tools())
         prompt.write_text("Be kind.\n")
         (home / "memory" / "core.md").write_text("Lima is the capital of Peru.\n")
@@ -420,8 +424,8 @@ def test_the_baseline_is_a_snapshot(tmp_path: Path) -> None:
     assert str(drift).split("\n") == [
         "system: -Be brief.",
         "system: +Be kind.",
-        "system: -Lima is in Peru.",
-        "system: +Lima is the capital of Peru.",
+        "system: -Lima is in &#80;eru.",
+        "system: +Lima is the capital of &#80;eru.",
         "tool now_in: is gone",
     ]
     assert Session.read(home, ID).baseline == baseline
