@@ -364,8 +364,9 @@ class StreamCut(ServerError):
         self.url, self.why, self.received = url, why, received
 
     def __str__(self) -> str:
+        events = f"{self.received} events" if self.received != 1 else "1 event"
         return (
-            f"{self.url}: the answer was cut after {self.received} events: {self.why}. "
+            f"{self.url}: the answer was cut after {events}: {self.why}. "
             "Nothing of it was logged; asking again sends the same bytes"
         )
 

@@ -35,10 +35,15 @@ _MESSAGES = [
         r"greater than the context length|longer than the context length",  # LM Studio
     )
 ]
+_LATER = "The server, or what stands behind it, is not ready: try again later"
 _THEN = {
     401: "Is api_key= the right one?",
     403: "Is api_key= the right one?",
     404: "Is this the base URL of an OpenAI-style API, and the model one that it has?",
+    429: "Too much was asked at once, or the quota is spent: wait, then ask again",
+    502: _LATER,
+    503: _LATER,
+    504: _LATER,
 }
 
 
