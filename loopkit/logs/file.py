@@ -100,11 +100,24 @@ def _reader(path: Path) -> Callable[..., Part | None] | None:
 def _ours(path: Path, reader: Callable[..., Part | None], errors: Errors) -> Read:
     try:
         part = reader(path)
-    except TornLog:
+    except TornLog as torn:
         if errors == "raise":
-            raise
+            raise _first(path, reader, torn) from None
         return _sound(path, reader)
     return Read(()) if part is None else Read((part,), part.problems)
+
+
+def _first(path: Path, reader: Callable[..., Part | None], torn: TornLog) -> TornLog:
+    """The first of a log's faults: many lines are looked at at once, their heads before the rest, so a later one may be found."""
+    while torn.line > 1:
+        try:
+            reader(path, lines=torn.line - 1)
+            break
+        except TornLog as earlier:
+            if earlier.line >= torn.line:  # it was changed between
+                break
+            torn = earlier
+    return torn
 
 
 def _sound(path: Path, reader: Callable[..., Part | None]) -> Read:

@@ -164,6 +164,21 @@ def test_a_time_of_a_replay_that_is_none_is_refused_however_it_is_written(
     assert len(logs.usage) == 3 + at
 
 
+def test_the_first_of_several_faults_is_raised(tmp_path: Path) -> None:
+    """Though heads are looked at before anything is decoded, usage is before losses, and the order is checked last."""
+    path = log_of(tmp_path, WHOLE)
+    for at, right, wrong in (
+        (10, b'{"kind"', b'{"kinf"'),
+        (7, b'"cause"', b'"because"'),
+        (6, b'"attempts":1', b'"attempts":0'),
+        (3, b'"usage"', b'"tool_result"'),
+        (0, b'"slot":0', b'"slot":-1'),
+    ):
+        again(path, at, right, wrong)
+        assert refusal(path).startswith(f"{at + 1}: ")
+        assert [problem.line for problem in load(path, errors="report").unread] == [at + 1]
+
+
 @pytest.mark.parametrize("between", [b"}", b"} ", b"}\r"])
 @pytest.mark.parametrize("at", [0, 3, 7])
 def test_two_records_in_a_line_are_refused(at: int, between: bytes, tmp_path: Path) -> None:
