@@ -280,11 +280,9 @@ class TornLog(SessionError):
         text = f"{self.path}:{self.line}: {self.why} (byte {self.offset} of the file). The file was not touched"
         if self.then:
             return f"{text}. {self.then}"
-        if self.session_dir is None:
-            text += '. To load what is sound of it, and what stands beside it: errors="report", or --errors report'
         if self.session_dir is not None:
             text += f". To copy what is sound into a new session: loopkit salvage {shlex.quote(self.session_dir)} --to NEW_ID"
-        return text
+        return text + '. To load what is sound of it, and what stands beside it: lk.load(…, errors="report"), or --errors report'
 
 
 class BaselineError(SessionError):

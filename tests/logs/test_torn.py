@@ -64,6 +64,7 @@ def refusal(path: Path) -> str:
     assert caught.value.path == str(path)
     assert sum(map(len, path.read_bytes().splitlines(keepends=True)[: caught.value.line - 1])) <= caught.value.offset
     assert "loopkit salvage" in str(caught.value)
+    assert 'errors="report"' in str(caught.value)
     return f"{caught.value.line}: {caught.value.why}"
 
 
