@@ -282,7 +282,7 @@ class TornLog(SessionError):
             return f"{text}. {self.then}"
         if self.session_dir is not None:
             text += f". To copy what is sound into a new session: loopkit salvage {shlex.quote(self.session_dir)} --to NEW_ID"
-        return text + '. To load what is sound of it, and what stands beside it: lk.load(…, errors="report"), or --errors report'
+        return text + '. To load what is sound of it, and what stands beside it: errors="report", or --errors report'
 
 
 class BaselineError(SessionError):
