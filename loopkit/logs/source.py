@@ -18,9 +18,11 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from loopkit.errors import SessionIOError, TornLog, describe
 from loopkit.logs.problems import Errors, Problem
+from loopkit.records import Usage
 
 __all__ = ["LONGEST", "UNPACKED", "Line", "Source", "first_members", "opened"]
 
@@ -91,6 +93,13 @@ class Source:
         if self._raise:
             raise TornLog(str(self.path), line.number, line.offset, why, at_end=at_end)
         self._faults.append(Problem(str(self.path), line.number, line.offset, "torn", why))
+
+    def possible(self, usage: Usage) -> Usage:
+        """Counts as they are; cached tokens that are more than their prompt are counted and left out."""
+        if usage.prompt_tokens is None or (usage.cached_tokens or 0) <= usage.prompt_tokens:
+            return usage
+        self.left_out("cached tokens that are more than the prompt which should hold them")
+        return replace(usage, cached_tokens=None)
 
     def impossible(self, line: Line, why: str) -> None:
         """Say that a line reports more cached tokens than can be; the line is read all the same."""

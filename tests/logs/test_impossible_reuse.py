@@ -64,3 +64,22 @@ def test_in_another_tools_log(tmp_path: Path, provider: str, cached: int, lines:
     logs = lk.load(path)
     assert [line for _, line in told(logs)] == lines
     assert logs.cache_loss.empty
+
+
+LLAMA = Path(__file__).parents[2] / "data" / "foreign" / "llama_server" / "older.log"
+TRACE = b'{"input_length":9,"hash_ids":[1],"prompt_tokens":%d,"cached_tokens":5}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "row"),
+    [
+        ("x.jsonl", TRACE % 9 + TRACE % 4, 1),
+        ("x.log", LLAMA.read_bytes().replace(b"n_prompt_tokens = 3100", b"n_prompt_tokens = 31"), 1),
+    ],
+)
+def test_in_a_log_that_counts_by_its_own_lines(tmp_path: Path, name: str, data: bytes, row: int) -> None:
+    (tmp_path / name).write_bytes(data)
+    logs = lk.load(tmp_path / name, errors="report")
+    assert "cached tokens that are more than the prompt which should hold them" in logs.problems["why"].tolist()
+    assert logs.usage["cached_tokens"].isna().tolist()[row]
+    assert not (logs.usage["read_tokens"].dropna() < 0).any()

@@ -28,7 +28,13 @@ def test_messages_are_those_of_the_requests() -> None:
 
 @pytest.mark.parametrize(
     ("input", "cached", "written", "total", "prompt"),
-    [(25, 75, 0, 108, 100), (1568, 1024, None, 1576, 1568), (30, None, None, 38, 30), (10, 0, 5000, 5018, 5010)],
+    [
+        (25, 75, 0, 108, 100),
+        (1568, 1024, None, 1576, 1568),
+        (30, None, None, 38, 30),
+        (10, 0, 5000, 5018, 5010),
+        (25, 75, 0, 33, 100),
+    ],
 )
 def test_the_total_says_whether_the_input_has_the_cached_tokens_in_it(
     input: int, cached: int | None, written: int | None, total: int, prompt: int

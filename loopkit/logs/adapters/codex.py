@@ -190,10 +190,6 @@ class _Reading:
             self._segment += 1
             self._source.left_out("running totals that fell, and began anew")
         self._total = total
-        usage = (since or info.last_token_usage or total).normal()
-        if (usage.cached_tokens or 0) > (usage.prompt_tokens or 0):
-            self._source.left_out("cached tokens that are more than the prompt which should hold them")
-            usage = replace(usage, cached_tokens=None)
         answered = moment(link["time"])
         yield Call(
             **link,
@@ -201,7 +197,7 @@ class _Reading:
             copied=self._inherited is not None and answered is not None and answered < self._inherited,
             model=self._model,
             engine=self._engine,
-            usage=usage,
+            usage=self._source.possible((since or info.last_token_usage or total).normal()),
             sent=self._sent,
         )
 

@@ -100,9 +100,11 @@ def _exchange(source: Source, sample: Any, event: Any) -> Iterator[Exchange]:
 
 
 def _counted(usage: Any) -> Usage:
-    """The counts: today's input leaves out what was cached, that of 2025 did not, and the total tells which."""
+    """The counts: today's input leaves out what was cached, that of 2025 did not, and the total tells which, where it can be."""
     cached, written = usage.input_tokens_cache_read, usage.input_tokens_cache_write
-    whole = usage.total_tokens == usage.input_tokens + usage.output_tokens
+    whole = usage.total_tokens == usage.input_tokens + usage.output_tokens and usage.input_tokens >= (cached or 0) + (
+        written or 0
+    )
     return Usage(
         prompt_tokens=usage.input_tokens + (0 if whole else (cached or 0) + (written or 0)),
         cached_tokens=cached,

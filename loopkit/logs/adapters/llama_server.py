@@ -137,7 +137,7 @@ def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
             source.left_out("tasks without a whole answer")
             held.lose(task)
             continue
-        usage = task.usage()
+        usage = source.possible(task.usage())
         before = held.goes_on(task, usage)
         sessions += before is None
         now = _Newest(

@@ -85,7 +85,7 @@ class _Trace(NamedTuple):
             else:
                 session = source.path.name.partition(".")[0]
             time = None if row.timestamp is None else round(row.timestamp * self.second)
-            yield Call(session, id, parent, time, usage=row.usage(), sent=time, blocks=_packed(row.hash_ids))
+            yield Call(session, id, parent, time, usage=source.possible(row.usage()), sent=time, blocks=_packed(row.hash_ids))
 
 
 def _packed(numbers: list[int]) -> Sequence[int]:
