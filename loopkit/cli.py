@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loopkit.errors import InvalidConfig, LogError, LoopkitError, WorldError, describe
+from loopkit.errors import InvalidConfig, LogError, LoopkitError, ServerRefused, WorldError, describe
 
 if TYPE_CHECKING:
     from loopkit.cache.prompts import Prompt
@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(asked.run(asked))
     except LoopkitError as error:
+        _name_key(error, "--api-key-file" if getattr(asked, "api_key_file", None) else "LOOPKIT_API_KEY")
         print(f"loopkit: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # whoever read our output has gone
@@ -66,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser("demo", help="what a stable prefix is worth, measured on a real server")
     demo.add_argument("--model", default="smollm2", help="smollm2, tiny, or the path of a GGUF file (default: smollm2)")
-    demo.add_argument("--url", help="a running server instead of the embedded one")
+    demo.add_argument("--url", help="a running server instead of the embedded one; its key is in LOOPKIT_API_KEY")
     demo.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="where files go (default: demo)")
     demo.add_argument("--turns", type=_count, default=8, metavar="N", help="questions asked (default: 8)")
     demo.set_defaults(run=_demo)
@@ -199,7 +200,7 @@ def _tokens(text: str) -> int:
 def _demo(asked: argparse.Namespace) -> int:
     from loopkit import demo
 
-    demo.run(asked.out, model=asked.model, url=asked.url, turns=asked.turns)
+    demo.run(asked.out, model=asked.model, url=asked.url, turns=asked.turns, api_key=_api_key(None))
     return 0
 
 
@@ -226,6 +227,14 @@ def _api_key(file: Path | None) -> str | None:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig("--api-key-file", f"{file} cannot be read: {describe(error)}") from error
+
+
+def _name_key(error: LoopkitError, name: str) -> None:
+    """Have an error name the key as it is given here; the library calls it ``api_key=``."""
+    if isinstance(error, ServerRefused | InvalidConfig):
+        error.then = error.then.replace("api_key=", name)
+    if isinstance(error, InvalidConfig) and error.member == "api_key":
+        error.member = name
 
 
 def _record(asked: argparse.Namespace) -> int:

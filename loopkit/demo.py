@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopkit.encoding import encode
+
+if TYPE_CHECKING:
+    from loopkit.server.client import Server
 
 __all__ = ["Summary", "run"]
 
@@ -87,8 +90,10 @@ def run(
     from loopkit.server.client import connect, serve
 
     out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
     with connect(url, api_key=api_key) if url else serve(model, slots=1, context=8192 + 256 * max(0, turns - 16)) as server:
+        if url:
+            _knock(server)
+        out.mkdir(parents=True, exist_ok=True)
         logs, verified = _measure(server, out, turns)
     figure_path = out / "prefix_reuse.png"
     _draw(logs, figure_path)
@@ -103,7 +108,14 @@ def run(
     return summary
 
 
-def _measure(server: Any, out: Path, turns: int) -> tuple[Any, bool]:
+def _knock(server: Server) -> None:
+    """Have a server that refuses say so before anything is written."""
+    named = {} if server.model is None else {"model": server.model}
+    body = {**named, "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 1}
+    server.wire.ask(f"{server.wire.address.api}/chat/completions", encode(body))
+
+
+def _measure(server: Server, out: Path, turns: int) -> tuple[Any, bool]:
     from tqdm.auto import tqdm
 
     import loopkit.replay

@@ -17,8 +17,10 @@ import pytest
 from loopkit import replay
 from loopkit.baseline import Baseline
 from loopkit.cli import main
+from loopkit.encoding import encode
 from loopkit.ids import SessionId
 from loopkit.loop.start import start
+from loopkit.provenance import Provenance, Record, Role
 from loopkit.record import proxy
 from loopkit.records import ServerFacts, TagsFacts
 from loopkit.server.client import Server
@@ -126,8 +128,41 @@ def test_doctor_prints_the_table_and_takes_the_key_from_a_file_or_the_environmen
         assert (done.returncode, done.stderr) == (0, "")
         assert "ok       cached counts" in done.stdout
         assert key not in done.stdout
-    done = loopkit("doctor", tiny.url, "--model", "m", LOOPKIT_API_KEY="")
-    assert (done.returncode, "→ Pass its key" in done.stdout) == (0, True)
+    for wrong, then in (
+        ("", "It was asked without a key: give one as LOOPKIT_API_KEY"),
+        ("no", "Is LOOPKIT_API_KEY the right one?"),
+    ):
+        done = loopkit("doctor", tiny.url, "--model", "m", LOOPKIT_API_KEY=wrong)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert done.stderr.endswith(f": HTTP 401: Invalid API Key. {then}\n")
+    file.write_text("wrong")
+    done = loopkit("doctor", tiny.url, "--model", "m", "--api-key-file", file, LOOPKIT_API_KEY=key)
+    assert done.stderr.endswith("Is --api-key-file the right one?\n")
+
+
+@pytest.mark.server
+def test_every_command_with_a_url_takes_the_key_from_the_environment(tiny: Server, tmp_path: Path) -> None:
+    make_session(tmp_path)
+    asked = {
+        "demo": ("demo", "--turns", "1", "--out", tmp_path / "demo"),
+        "build": ("memory", "build", "--home", tmp_path, "--project", "p", "--query", "q", "--question", "?"),
+    }
+    record = encode(Record(Role.User, "It is light until six.", None, Provenance("notes", 0)))
+    command = [sys.executable, "-m", "loopkit.cli", "memory", "ingest", "-", "--home", str(tmp_path), "--project", "p"]
+    subprocess.run(command, input=record + b"\n", check=True, capture_output=True)
+    for name, words in asked.items():
+        done = loopkit(*words, "--url", tiny.url, LOOPKIT_API_KEY="no")
+        assert (done.returncode, "Is LOOPKIT_API_KEY the right one?" in done.stderr) == (1, True), name
+        assert "api_key=" not in done.stderr
+    assert not (tmp_path / "demo").exists(), "nothing is written before the server answers"
+    for name, words in asked.items():
+        done = loopkit(*words, "--url", tiny.url, LOOPKIT_API_KEY=tiny.api_key or "")
+        assert done.returncode == 0, (name, done.stderr)
+    assert loopkit("verify", tmp_path / "demo").returncode == 0
+    done = loopkit("doctor", tiny.url, LOOPKIT_API_KEY="no\nkey")
+    assert done.stderr == "loopkit: LOOPKIT_API_KEY: it is empty, or holds a line break or a character outside ASCII\n"
+    done = loopkit("doctor", f"{tiny.url}?key=no")
+    assert done.stderr.endswith("Pass a key as LOOPKIT_API_KEY\n")
 
 
 @pytest.mark.parametrize("name", ["nowhere", "binary"])

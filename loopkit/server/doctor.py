@@ -1,8 +1,8 @@
 """What a server offers and lacks for a warm cache, as a table of checks.
 
 Judges what `loopkit.server.inquiry` brought back: questions that only read, and one tiny completion (one token, the same bytes
-twice), which alone shows whether cached counts are reported and how the memory keeps a prompt. No fault is fatal: what a server
-does not answer is a row that says ``unknown``. Knows nothing of sessions.
+twice), which alone shows whether cached counts are reported and how the memory keeps a prompt. No fault but a refused key is
+fatal: what a server does not answer is a row that says ``unknown``. Knows nothing of sessions.
 """
 
 from __future__ import annotations
@@ -87,7 +87,12 @@ def examine(server: Server) -> Doctor:
     Returns
     -------
     Doctor
-        Always; what could not be found out is ``unknown``.
+        What could not be found out is ``unknown``.
+
+    Raises
+    ------
+    ServerRefused
+        When the server refuses a completion because its key is missing or wrong.
 
     Examples
     --------

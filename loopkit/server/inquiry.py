@@ -2,7 +2,8 @@
 
 Reads only: properties, slots, models, and two conversations rendered with sentinel texts. The one exception is a completion of
 one token, the same bytes twice: it alone shows whether cached counts are reported. A question without an answer is a `Silent`,
-never an error; it holds no words of the server, so none can repeat a key.
+no error; it holds no words of the server, so none can repeat a key. Only a server that refuses the completion for its key is one:
+there is nothing to say of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 from loopkit.encoding import encode
 from loopkit.errors import ServerError, ServerRefused, ServerTimeout, ServerUnreachable
 from loopkit.records import Usage
+from loopkit.server.refusal import KEY_REFUSED
 from loopkit.server.stream import whole
 
 if TYPE_CHECKING:
@@ -98,6 +100,11 @@ _T = TypeVar("_T")
 def ask(server: Server) -> Findings:
     """Put the questions.
 
+    Raises
+    ------
+    ServerRefused
+        When the key is missing or wrong.
+
     Examples
     --------
     >>> from loopkit.server.client import serve
@@ -127,14 +134,15 @@ def _ask(server: Server, path: str, body: dict[str, Any] | None, answer: type[_T
     try:
         return msgspec.json.decode(wire.ask(url, None if body is None else encode(body), timeout=PATIENCE), type=answer)
     except ServerError as error:
-        return _silent(error, path)
+        return _silent(error, path, keyed=wire.keyed)
     except msgspec.MsgspecError:
         return Silent(f"an answer on {path} that is not a llama-server's")
 
 
-def _silent(error: ServerError, path: str) -> Silent:
+def _silent(error: ServerError, path: str, *, keyed: bool) -> Silent:
     if isinstance(error, ServerRefused):
-        return Silent(f"HTTP {error.status} on {path}", "Pass its key" if error.status in (401, 403) else "")
+        then = "The key that was passed is not enough there" if keyed else "Pass its key"
+        return Silent(f"HTTP {error.status} on {path}", then if error.status in KEY_REFUSED else "")
     if isinstance(error, ServerTimeout):
         return Silent(f"no answer on {path} in time")
     if isinstance(error, ServerUnreachable):
@@ -154,7 +162,9 @@ def _counts(server: Server) -> Counts | Silent:
     try:
         return whole(server.wire.ask(url, body), server.url).usage, whole(server.wire.ask(url, body), server.url).usage
     except ServerError as error:
-        return _silent(error, "/chat/completions")
+        if isinstance(error, ServerRefused) and error.status in KEY_REFUSED:
+            raise
+        return _silent(error, "/chat/completions", keyed=server.wire.keyed)
     finally:
         server.release_slot(slot)
 

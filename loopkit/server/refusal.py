@@ -13,7 +13,7 @@ from typing import Any
 from loopkit.encoding import decode_lenient, mend_surrogates
 from loopkit.errors import ContextExceeded, ServerError, ServerRefused
 
-__all__ = ["refusal"]
+__all__ = ["KEY_REFUSED", "refusal"]
 
 LONGEST = 300
 
@@ -35,10 +35,9 @@ _MESSAGES = [
         r"greater than the context length|longer than the context length",  # LM Studio
     )
 ]
+KEY_REFUSED = frozenset({401, 403})
 _LATER = "The server, or what stands behind it, is not ready: try again later"
 _THEN = {
-    401: "Is api_key= the right one?",
-    403: "Is api_key= the right one?",
     404: "Is this the base URL of an OpenAI-style API, and the model one that it has?",
     429: "Too much was asked at once, or the quota is spent: wait, then ask again",
     502: _LATER,
@@ -58,7 +57,9 @@ def _error_in(value: Any) -> Any:
     return None
 
 
-def refusal(url: str, status: int, body: bytes | str, *, attempts: int = 1, then: str = "") -> ServerError:
+def refusal(
+    url: str, status: int, body: bytes | str, *, attempts: int = 1, then: str = "", keyed: bool | None = None
+) -> ServerError:
     """Word a refusal.
 
     Parameters
@@ -73,6 +74,8 @@ def refusal(url: str, status: int, body: bytes | str, *, attempts: int = 1, then
         How often it was tried.
     then : str
         What to do next, where the status alone does not say it.
+    keyed : bool, optional
+        Whether a key or a password was sent, where that is known.
 
     Returns
     -------
@@ -84,6 +87,8 @@ def refusal(url: str, status: int, body: bytes | str, *, attempts: int = 1, then
     >>> body = '{"error":{"code":400,"type":"exceed_context_size_error","n_prompt_tokens":14429,"n_ctx":8192}}'
     >>> refusal("http://host", 200, body)
     ContextExceeded('http://host', 14429, 8192)
+    >>> print(refusal("http://host", 401, "Invalid API Key", keyed=False))
+    http://host: HTTP 401: Invalid API Key. It was asked without a key: give one as api_key=
     >>> print(refusal("http://host", 500, "<html>Bad thing</html>"))
     http://host: HTTP 500: <html>Bad thing</html>
     """
@@ -105,6 +110,8 @@ def refusal(url: str, status: int, body: bytes | str, *, attempts: int = 1, then
     code = facts.get("code")
     if status == 200 and type(code) is int and 400 <= code < 600:
         status = code
+    if status in KEY_REFUSED:
+        then = then or ("It was asked without a key: give one as api_key=" if keyed is False else "Is api_key= the right one?")
     return ServerRefused(url, status, _one_line(message) or "no message", then or _THEN.get(status, ""), attempts)
 
 

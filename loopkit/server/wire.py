@@ -130,6 +130,11 @@ class Wire:
         Why the server's process is no more, None while it lives or is not ours.
     sleep : callable
         Waits between attempts.
+
+    Attributes
+    ----------
+    keyed : bool
+        Whether a key or a password goes with each request.
     """
 
     def __init__(
@@ -155,6 +160,7 @@ class Wire:
             headers["Authorization"] = f"Bearer {api_key}"
         self._headers, self._cookies = httpx.Headers(headers), httpx.Cookies()  # their repr does not show the key
         self._auth = httpx.BasicAuth(*login) if login and api_key is None else None
+        self.keyed = "Authorization" in self._headers or self._auth is not None
         self._tls = httpx.create_ssl_context(trust_env=not self.address.local)  # once: it reads every certificate
         self._closed = False
 
@@ -213,7 +219,7 @@ class Wire:
         except FAULTS as error:
             raise self.mapped(error, time.monotonic() - began) from error
         if not response.is_success:
-            raise self.hidden(refusal(self.url, response.status_code, response.content[:ERROR_BYTES]))
+            raise self.hidden(refusal(self.url, response.status_code, response.content[:ERROR_BYTES], keyed=self.keyed))
         return response.content
 
     def send(self, request: Request, hang_up: HangUp | None = None) -> Answer:
@@ -283,7 +289,8 @@ class Wire:
         if response.is_redirect:
             body = body or f"it answers from {response.headers.get('location', 'elsewhere')}".encode()
             then = "Use that address"
-        return self.hidden(refusal(self.url, response.status_code, body[:ERROR_BYTES], attempts=attempt, then=then))
+        found = refusal(self.url, response.status_code, body[:ERROR_BYTES], attempts=attempt, then=then, keyed=self.keyed)
+        return self.hidden(found)
 
     def mapped(self, error: Exception, seconds: float, attempts: int = 1, received: int | None = None) -> LoopkitError:
         """One of loopkit's errors for one of httpx's; `received` where an answer had begun."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from loopkit.encoding import decode, encode
+from loopkit.errors import ServerRefused
 from loopkit.server.client import Server, connect, serve
 from loopkit.server.doctor import Check, Doctor
 from loopkit.server.inquiry import THOUGHT_BEFORE, THOUGHT_IN_ROUND, USUAL
@@ -135,17 +136,43 @@ def test_one_kv_buffer_is_seen_when_a_slot_was_emptied() -> None:
             assert table(server)["host cache"].state == "ok"
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503])
+@pytest.mark.parametrize("status", [404, 429, 500, 503])
 def test_a_server_that_refuses_everything_is_unknown(status: int) -> None:
     refusal = answer(f'{{"error":"no {KEY} here"}}', status)
     with Scripted([refusal] * 20) as scripted, connect(scripted.url, model="m", api_key=KEY) as server:
         doctor = server.doctor()
         assert {row.state for row in doctor.rows} == {"unknown"}
         assert f"HTTP {status} on /chat/completions" in str(doctor)
-        assert ("Pass its key" in str(doctor)) == (status in (401, 403))
+        assert "its key" not in str(doctor)
         for shown in (str(doctor), repr(doctor), doctor._repr_html_()):
             assert KEY not in shown
         assert len(scripted.requests) <= 10  # nothing was tried again
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize(("key", "then"), [(KEY, "Is api_key= the right one?"), (None, "without a key: give one as api_key=")])
+def test_a_key_that_is_missing_or_wrong_is_one_error_and_no_table(status: int, key: str | None, then: str) -> None:
+    refusal = answer(f'{{"error":"no {KEY} here"}}', status)
+    with Scripted([refusal] * 20) as scripted, connect(scripted.url, model="m", api_key=key) as server:
+        with pytest.raises(ServerRefused) as caught:
+            server.doctor()
+        assert str(caught.value).startswith(f"{scripted.url}: HTTP {status}: ")
+        assert str(caught.value).endswith(then)
+        assert key is None or key not in str(caught.value)
+
+
+@pytest.mark.parametrize(("key", "then"), [(KEY, "The key that was passed is not enough there"), (None, "Pass its key")])
+def test_a_path_that_wants_another_key_is_unknown(key: str | None, then: str) -> None:
+    class Guarded(Engine):
+        def handle(self, connection: socket.socket) -> None:
+            if (request := read_request(connection)) is not None:
+                asked = "completions" in request.line
+                for step in answer(encode(usage(cached=0))) if asked else answer("", 403):
+                    assert isinstance(step, bytes)
+                    connection.sendall(step)
+
+    with Guarded() as scripted, connect(scripted.url, model="m", api_key=key) as server:
+        assert table(server)["slots"][1:] == ("unknown", "HTTP 403 on /props", then)
 
 
 @pytest.mark.parametrize("reply", [[HANG], [], answer("<html>", kind="text/html"), answer("[1]"), answer('"x"')])

@@ -61,6 +61,7 @@ LATER = ". The server, or what stands behind it, is not ready: try again later"
         (502, b"<html>\xff</html>", "http://host: HTTP 502: <html>\ufffd</html>" + LATER),
         (503, b"", "http://host: HTTP 503: no message" + LATER),
         (401, b'{"error":"no"}', "http://host: HTTP 401: no. Is api_key= the right one?"),
+        (200, b'{"error":{"code":403,"message":"no"}}', "http://host: HTTP 403: no. Is api_key= the right one?"),
         (
             200,
             b'{"error":{"message":"no","code":429}}',
