@@ -19,6 +19,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from loopkit.encoding import encode, sha256
+from loopkit.logs.moments import FORM, moments
 from loopkit.logs.problems import Problem
 from loopkit.records import CacheLoss, ReplayRecord
 
@@ -47,10 +48,7 @@ COUNT, REAL, FLAG, HASH, TEXT, MAYBE_TEXT, JSON, TIME = "qdbhsmjt"
 _HASHES = np.dtype("S64")
 _DTYPES = {COUNT: np.int64, REAL: np.float64, FLAG: np.int8}
 _MISSING = {COUNT: -1, REAL: math.nan, FLAG: -1}
-_TIMES = np.dtype("S27")
-_FIRST = np.datetime64("0001-01-01", "us")
-_DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
-_FORM = b"0000-00-00T00:00:00.000000Z"
+_TIMES = np.dtype(f"S{len(FORM)}")
 
 REQUESTS = {
     **dict.fromkeys(("request", "request_bytes", "expected_tokens", "reusable_tokens"), COUNT),
@@ -218,13 +216,7 @@ def times(values: Sequence[bytes | str] | NDArray[np.bytes_]) -> NDArray[np.date
     >>> times(["2026-11-30T07:31:05.000001Z"])
     array(['2026-11-30T07:31:05.000001'], dtype='datetime64[us]')
     """
-    texts = np.array(values, _TIMES)
-    if texts.tobytes().translate(_DIGITS_AS_ZERO) != _FORM * texts.size:  # numpy takes more forms, of some with a warning
-        raise ValueError("not a moment")
-    moments = texts.astype("S26").astype("datetime64[us]")
-    if (moments < _FIRST).any():
-        raise ValueError("there is no year 0")
-    return moments
+    return moments(np.array(values, _TIMES))
 
 
 def joined(parts: Sequence[Columns], like: Columns) -> dict[str, NDArray[Any]]:

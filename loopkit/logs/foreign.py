@@ -27,6 +27,7 @@ from loopkit.encoding import encode
 from loopkit.errors import LogError
 from loopkit.logs.columns import Columns, Message, Part, message, message_columns
 from loopkit.logs.entries import Call, Digest, Entry, Said, When, moment, rfc3339
+from loopkit.logs.moments import moments
 from loopkit.logs.source import Source
 from loopkit.logs.threads import Epoch, Row, Session, Threads, Turn
 from loopkit.provenance import Record, Role
@@ -39,7 +40,6 @@ COUNTS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_to
 NAT = np.datetime64("NaT", "us")
 NO_COUNT, NO_NUMBER, NO_TEXT = (np.broadcast_to(np.array(value), 1 << 40) for value in (-1, np.nan, None))
 "What is not known, as often as one likes, in the memory of one."
-DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 FORM = b"0000-00-00T00:00:00.000Z\0"
 How: TypeAlias = Literal["usage", "digests", "texts"]
 "How much of a file is read again."
@@ -342,10 +342,8 @@ def _names(values: Sequence[str | None]) -> NDArray[np.object_]:
 
 def _times(values: Sequence[When]) -> NDArray[np.datetime64]:
     try:
-        texts = np.array(values, "S25")
-        if texts.tobytes().translate(DIGITS_AS_ZERO) == FORM * len(values):  # as most tools write it; many at once cost less
-            return texts.astype("S23").astype("datetime64[us]")
-    except ValueError:  # a day that is in no calendar, a letter that is in no date
+        return moments(np.array(values, f"S{len(FORM)}"), FORM)  # as most tools write it; many at once cost less
+    except ValueError:  # another form, a day that is in no calendar, a letter that is in no date
         pass
     missing = NAT.astype(int)
     return np.array([missing if (at := moment(value)) is None else at for value in values], np.int64).view("datetime64[us]")
