@@ -20,6 +20,7 @@ from loopkit.memory.lines import ChunkLine, Line, decode_line, encode_line
 from loopkit.memory.types import Chunk
 from loopkit.session.disk import AppendFile, DirectoryLock, create_file, need_writing, remove_file, sync_directory
 from loopkit.session.journal import Fault, Place, body_of, checked_blocks, close_line, open_regular, torn
+from loopkit.session.lines import make_parents
 
 __all__ = ["REBUILD", "Store", "Writing"]
 
@@ -102,7 +103,7 @@ class Store:
             When the system refuses.
         """
         need_writing(self.dir)
-        self._make_directory()
+        make_parents(self.lines)
         with _locked(self.dir), self._connected(to_write=True) as db, _transaction(db):
             writing = Writing(db, self.catch_up(db))
             before = writing.place
@@ -164,12 +165,6 @@ class Store:
         if not isinstance(line, ChunkLine):
             raise LogError(str(self.database), f"there is no chunk at byte {offset} of nodes.jsonl", REBUILD)
         return line.chunk
-
-    def _make_directory(self) -> None:
-        try:
-            self.dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise SessionIOError(str(self.dir), "make the directory", describe(error)) from error
 
     @contextlib.contextmanager
     def _connected(self, *, to_write: bool = False) -> Iterator[sqlite3.Connection]:

@@ -54,8 +54,10 @@ class LineFile:
 
 
 def make_parents(path: Path) -> None:
-    """Make the directories above a path."""
+    """Make the directories above a path that are missing, for their owner alone."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for parent in reversed(path.parents):
+            if not parent.is_dir():
+                parent.mkdir(mode=0o700, exist_ok=True)  # with parents=True those above it would be for all
     except OSError as error:
         raise SessionIOError(str(path.parent), "make the directory", describe(error)) from error

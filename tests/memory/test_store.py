@@ -132,8 +132,9 @@ def test_a_project_that_is_not_known_or_not_built_writes_nothing(tmp_path: Path)
 
 
 def test_files_are_the_owners_alone(tmp_path: Path) -> None:
-    memory = built(tmp_path)
-    assert oct(memory.dir.stat().st_mode & 0o777) == "0o700"
+    memory = built(tmp_path / "home")
+    for directory in (memory.dir, memory.dir.parent):
+        assert oct(directory.stat().st_mode & 0o777) == "0o700"
     memory.write(PERU)
     files = ("nodes.jsonl", "memory.db", "core.md")
     assert [oct((memory.dir / name).stat().st_mode & 0o777) for name in files] == ["0o600"] * 3

@@ -12,6 +12,7 @@ import pytest
 from loopkit.errors import SessionIOError
 from loopkit.ids import SessionId
 from loopkit.session import disk
+from loopkit.session.lines import LineFile
 from loopkit.session.salvage import salvage
 from loopkit.session.session import Session
 from tests.session.build import BASELINE, create, digests, end, group
@@ -96,6 +97,16 @@ def test_a_new_file_never_replaces_another(tmp_path: Path) -> None:
     with pytest.raises(SessionIOError, match="cannot create: File exists"):
         disk.create_file(path, b"")
     assert path.read_bytes() == b"somebody's"
+
+
+def test_a_home_that_is_made_for_another_log_is_its_owners_alone(tmp_path: Path) -> None:
+    umask = os.umask(0)
+    try:
+        LineFile(tmp_path / "home/replays/x.jsonl").write(b'{"kind":"replay"}')
+    finally:
+        os.umask(umask)
+    made = sorted((tmp_path / "home").rglob("*"))
+    assert [oct(path.stat().st_mode & 0o777) for path in (tmp_path / "home", *made)] == ["0o700", "0o700", "0o600"]
 
 
 def test_on_windows_a_session_can_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
