@@ -61,6 +61,7 @@ def unexplained(previous: Seen, now: Seen, between: Sequence[Seen], *, tokens: b
     if extends:
         evidence["possible"] = [
             "other traffic on the server",
+            *(["the server was started anew, and what was put back is older"] if now.restored else []),
             "a model with a sliding window or a recurrent state (swa_full, ctx_checkpoints may help, and may not)",
         ]
     return Diagnosis("unexplained", "unexplained", "server" if extends else None, None, evidence)
@@ -75,8 +76,11 @@ def _restarted(
 ) -> Diagnosis | None:
     builds = (previous.build, now.build)
     models = (previous.model, now.model)
-    if now.restored:
-        return _put_back(now, evidence)  # whatever happened to the server, its tokens were put back
+    cached = now.usage.cached_tokens or 0
+    if now.restored and cached < now.restored:  # where all of it was used, it was older than the session: that cost the rest
+        # an older one may hold what the prompt has otherwise, though not from its first token on
+        sure: Certainty = "confirmed" if not cached or now.restored == previous.kept else "suspected"
+        return _made("restored_without_checkpoints", sure, "restore", evidence, restored_tokens=now.restored)
     if None not in builds and builds[0] != builds[1]:
         return _made("server_changed", "confirmed", "build", evidence, was=builds[0], now_is=builds[1])
     if None not in models and models[0] != models[1]:
@@ -112,10 +116,6 @@ def _cut(previous: Seen, now: Seen, between: Sequence[Seen], evidence: dict[str,
     ):
         return _made("server_truncated", "suspected", "prompt", evidence)
     return None
-
-
-def _put_back(now: Seen, evidence: dict[str, Any]) -> Diagnosis:
-    return _made("restored_without_checkpoints", "confirmed", "restore", evidence, restored_tokens=now.restored)
 
 
 def _generation(previous: Seen, now: Seen, evidence: dict[str, Any]) -> Diagnosis | None:
@@ -154,6 +154,8 @@ def _others(previous: Seen, now: Seen, between: Sequence[Seen], reusable: int, e
         return None
     where = _name(takers[-1]) if takers else f"slot {slot}"
     sure = "confirmed" if changed or (not known and any(seen.held_in == slot is not None for seen in takers)) else "suspected"
+    if now.restored:  # a slot that was put back is of more use than what the host cache might have
+        return _made("slot_taken", sure, where, evidence)
     host = None if before is None else before.host_cache_mib
     rules = _thresholds(previous, now, takers, between, reusable)
     evidence = {**evidence, "host_cache_mib": host, "thresholds": rules}

@@ -236,6 +236,20 @@ def restored(lab: Lab) -> None:
             talk.ask(Truth(("restored_without_checkpoints",), "restore"), restored=put_back)
 
 
+def restored_of_before(lab: Lab) -> None:
+    """A slot that was saved, and a conversation that went on: all of the file is used, and the restart costs the rest."""
+    with tempfile.TemporaryDirectory() as folder:
+        with serve("tiny", slots=1, slot_dir=Path(folder)) as server:
+            talk = Talk(lab, server, "a").some(1, 2)
+            server.save_slot(0, "a.bin")
+            talk.some(1, 2)
+        with serve("tiny", slots=1, slot_dir=Path(folder)) as server:
+            talk.move(server)
+            put_back = server.restore_slot(0, "a.bin")
+            talk.ask(Truth(("server_restarted",), "counters"), restored=put_back)
+            talk.some(1, 2)
+
+
 def repeated_on_hybrid(lab: Lab) -> None:
     with serve("tiny-hybrid", slots=1) as server:
         talk = Talk(lab, server, "a").some()
@@ -355,6 +369,7 @@ ONE: list[Injection] = [
     unified_and_pinned,
     restarted,
     restored,
+    restored_of_before,
     repeated_on_hybrid,
     interleaved_on_window,
     shifted,

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from loopkit.errors import InvalidConfig, ServerRefused, SessionIOError
+from loopkit.logs.load import load
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import resume
 from loopkit.neutralise import DEFAULT
@@ -153,8 +154,15 @@ def test_a_session_that_went_on_after_it_was_parked_reads_only_what_came_since(t
         usage = loop.ask("Three.").usage
     with one() as server, resumed(server, tmp_path) as (loop, said):
         assert said == [f"the saved slot held {tokens} of {held(usage)} tokens: the first request will read the others"]
-        assert loop.ask("Four.").usage.cached_tokens == tokens
+        turn = loop.ask("Four.")
+        assert turn.usage.cached_tokens == tokens
         assert len(said) == 1
+    (loss,) = turn.losses
+    found = ("server_restarted", "confirmed", "counters")
+    assert (loss.cause, loss.certainty, loss.where) == found, "what was put back was used: the restart cost the rest"
+    assert (loss.evidence["restored_tokens"], loss.evidence["cached_tokens"]) == (tokens, tokens)
+    (afterwards,) = load(tmp_path).diagnose().losses
+    assert afterwards.diagnosis[:2] == found[:2]
 
 
 @pytest.mark.server
