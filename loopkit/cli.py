@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -250,14 +251,16 @@ def _record(asked: argparse.Namespace) -> int:
 
 
 def _verify(asked: argparse.Namespace) -> int:
+    from loopkit.session.salvage import can_salvage
     from loopkit.session.verify import verify
 
     verification = verify(asked.path)
     for fault in verification.faults:
         print(fault)
     print(verification)
-    if verification.faults:
-        print("loopkit salvage DIR --to NEW_ID copies what is sound of a torn session into a new one")
+    torn = {path if path.is_dir() else path.parent for path in (Path(fault.path) for fault in verification.faults)}
+    for directory in sorted(filter(can_salvage, torn)):
+        print(f"To copy what is sound into a new session: loopkit salvage {shlex.quote(str(directory))} --to NEW_ID")
     return 0 if verification.ok else 1
 
 
@@ -350,13 +353,11 @@ def _requests(path: Path) -> Session | list[Prompt]:
     from loopkit.ids import SessionId
     from loopkit.logs.load import load
     from loopkit.session.session import Session
+    from loopkit.session.store import need_one
 
     if (path / "0.jsonl").exists():
         return Session.read(path.absolute().parent.parent, SessionId(path.absolute().name))
-    names = sorted(each.name for each in (path / "sessions").glob("*"))
-    if names:
-        shown = ", ".join(names[:9]) + (f" and {len(names) - 9:,} more" if len(names) > 9 else "")
-        raise InvalidConfig("replay", f"{path} is a home, with the sessions {shown}", f"Name one: {path}/sessions/{names[0]}")
+    need_one(path)
     return list(load(path).requests())
 
 
@@ -381,8 +382,7 @@ def _salvage(asked: argparse.Namespace) -> int:
 
     salvaged = salvage(asked.source, SessionId(asked.to))
     print(salvaged)
-    for line in salvaged.left_out:
-        print(f"left out: {line}")
+    print(f"In the totals of a home it counts beside {salvaged.source}, until one of them is moved away")
     return 0
 
 

@@ -40,6 +40,7 @@ comes about: rooms raise, this room words. All errors can be pickled, so that th
 from __future__ import annotations
 
 import shlex
+from pathlib import PurePath
 from typing import Any
 
 __all__ = [
@@ -169,12 +170,14 @@ class SessionError(WorldError):
 class SessionNotFound(SessionError):
     """No session of that name."""
 
-    def __init__(self, path: str, why: str = "does not exist") -> None:
-        super().__init__(path, why)
-        self.path, self.why = path, why
+    def __init__(
+        self, path: str, why: str = "does not exist", then: str = "Look at the home and the session id, or create the session"
+    ) -> None:
+        super().__init__(path, why, then)
+        self.path, self.why, self.then = path, why, then
 
     def __str__(self) -> str:
-        return f"no session here: {self.path} {self.why}. Look at the home and the session id, or create the session"
+        return f"no session here: {self.path} {self.why}. {self.then}"
 
 
 class SessionExists(SessionError):
@@ -280,7 +283,8 @@ class TornLog(SessionError):
         text = f"{self.path}:{self.line}: {self.why} (byte {self.offset} of the file). The file was not touched"
         if self.then:
             return f"{text}. {self.then}"
-        if self.session_dir is not None:
+        nothing_before = self.line == 1 and PurePath(self.path).name == "0.jsonl"
+        if self.session_dir is not None and not nothing_before:
             text += f". To copy what is sound into a new session: loopkit salvage {shlex.quote(self.session_dir)} --to NEW_ID"
         return text + '. To load what is sound of it, and what stands beside it: errors="report", or --errors report'
 

@@ -67,10 +67,43 @@ def test_salvage_copies_what_is_sound_and_says_what_it_left(tmp_path: Path) -> N
     before = (directory / "0.jsonl").read_bytes()
     done = loopkit("salvage", directory, "--to", "mended")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Salvaged mended: from s, epochs 1, records 1")
-    assert "left out: " in done.stdout
+    said, told = done.stdout.splitlines()
+    assert said.startswith(
+        "Salvaged mended: from s, epochs 1, records 1, left out 0.jsonl: from line 2 on (line 2: the last line"
+    )
+    assert said.count("does not end in a line feed") == 1
+    assert told == "In the totals of a home it counts beside s, until one of them is moved away"
     assert (directory / "0.jsonl").read_bytes() == before
     assert loopkit("verify", tmp_path / "sessions" / "mended").returncode == 0
+
+
+def test_salvage_is_advised_where_it_can_work(tmp_path: Path) -> None:
+    directory = make_session(tmp_path)
+    log, baseline = directory / "0.jsonl", directory / "0.baseline.json"
+    whole = log.read_bytes()
+    advice = f"To copy what is sound into a new session: loopkit salvage {directory} --to NEW_ID\n"
+    log.write_bytes(whole + b"{")
+    assert loopkit("verify", tmp_path).stdout.endswith(advice)
+    for data in (b"", whole[:-1]):
+        log.write_bytes(data)
+        assert "loopkit salvage" not in loopkit("verify", tmp_path).stdout
+        done = loopkit("salvage", directory, "--to", "new")
+        assert (done.returncode, done.stderr.endswith("Nothing before it is sound, so there is nothing to copy\n")) == (1, True)
+    log.write_bytes(whole + b"{")
+    baseline.unlink()
+    assert "loopkit salvage" not in loopkit("verify", tmp_path).stdout
+    (tmp_path / "recordings").mkdir()
+    (tmp_path / "recordings" / "r.jsonl").write_text("{")
+    log.write_bytes(whole)
+    assert "loopkit salvage" not in loopkit("verify", tmp_path).stdout
+
+
+def test_salvage_of_a_home_names_its_sessions(tmp_path: Path) -> None:
+    make_session(tmp_path)
+    done = loopkit("salvage", tmp_path, "--to", "new")
+    assert done.stderr == (
+        f"loopkit: no session here: {tmp_path} is a home, with the sessions s. Name one: {tmp_path / 'sessions' / 's'}\n"
+    )
 
 
 def test_an_error_is_one_line_and_exit_status_1(tmp_path: Path) -> None:

@@ -9,16 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loopkit.card import Card
-from loopkit.errors import BaselineError, SessionError, TornLog
+from loopkit.errors import BaselineError, InvalidId, SessionError, TornLog
 from loopkit.ids import SessionId
 from loopkit.records import LogRecord, SessionStart
 from loopkit.session.disk import DirectoryLock, need_writing
 from loopkit.session.order import Order, group_ends
 from loopkit.session.scan import read_log
-from loopkit.session.store import Epoch, copied, load_baseline, log_numbers, log_path, not_ended, whole_epochs, write_session
+from loopkit.session.store import (
+    Epoch,
+    copied,
+    load_baseline,
+    log_numbers,
+    log_path,
+    need_one,
+    not_ended,
+    whole_epochs,
+    write_session,
+)
 from loopkit.session.verify import first_mismatch
 
-__all__ = ["Salvaged", "salvage"]
+__all__ = ["Salvaged", "can_salvage", "salvage"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,6 +64,8 @@ class Salvaged:
 def salvage(source: Path | str, to: SessionId, home: Path | str | None = None) -> Salvaged:
     """Copy the sound records before the first fault into a new session.
 
+    In the totals of a home it counts beside its original, until one of them is moved away.
+
     Parameters
     ----------
     source : Path or str
@@ -65,6 +77,8 @@ def salvage(source: Path | str, to: SessionId, home: Path | str | None = None) -
 
     Raises
     ------
+    SessionNotFound
+        When there is no session; of a home it names those that it holds.
     TornLog, BaselineError
         When nothing before the fault is sound, so that there is nothing to copy.
     SessionExists
@@ -75,6 +89,7 @@ def salvage(source: Path | str, to: SessionId, home: Path | str | None = None) -
     directory, to = Path(source).absolute(), SessionId(to)
     target = (directory.parent if home is None else Path(home) / "sessions") / to
     need_writing(target)
+    need_one(Path(source))
     name = SessionId(directory.name)
     count, gap = whole_epochs(directory)
     lock = DirectoryLock(directory)
@@ -86,6 +101,14 @@ def salvage(source: Path | str, to: SessionId, home: Path | str | None = None) -
         lock.release()
     write_session(target, copied(kept, name, to))
     return Salvaged(name, to, target, len(kept), sum(len(epoch.records) for epoch in kept), tuple(left_out))
+
+
+def can_salvage(directory: Path) -> bool:
+    """Whether something of a session stands before its first fault; nothing is written."""
+    try:
+        return bool(_sound(directory, SessionId(directory.name), whole_epochs(directory)[0])[0])
+    except (InvalidId, SessionError):
+        return False
 
 
 def _sound(directory: Path, session: SessionId, count: int) -> tuple[list[Epoch], list[str]]:

@@ -41,6 +41,7 @@ __all__ = [
     "load_baseline",
     "log_numbers",
     "log_path",
+    "need_one",
     "read_epochs",
     "read_live",
     "session_directories",
@@ -84,6 +85,20 @@ def session_directories(home: Path) -> tuple[list[Path], list[Path]]:
     for path in found:
         (named if _is_session_id(path.name) else others).append(path)
     return named, others
+
+
+def need_one(path: Path) -> None:
+    """Refuse a home where one session is asked for.
+
+    Raises
+    ------
+    SessionNotFound
+        When it is a home with sessions; names them.
+    """
+    names = [] if log_path(path, 0).exists() else [each.name for each in session_directories(path)[0]]
+    if names:
+        shown = ", ".join(names[:9]) + (f" and {len(names) - 9:,} more" if len(names) > 9 else "")
+        raise SessionNotFound(str(path), f"is a home, with the sessions {shown}", f"Name one: {path / 'sessions' / names[0]}")
 
 
 def _is_session_id(name: str) -> bool:

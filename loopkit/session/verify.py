@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from loopkit.baseline import Baseline
 from loopkit.card import Card
@@ -49,6 +50,10 @@ class Verification:
     records: int
     """Sound records."""
     faults: tuple[Fault, ...]
+    replays: int = 0
+    recordings: int = 0
+    lines: int = 0
+    """Of replays and recordings, read."""
 
     @property
     def ok(self) -> bool:
@@ -57,6 +62,8 @@ class Verification:
 
     def _card(self) -> Card:
         facts = [("sessions", str(self.sessions)), ("records", str(self.records)), ("requests", str(self.requests))]
+        loose = [("replays", self.replays), ("recordings", self.recordings), ("lines", self.lines)]
+        facts += [(name, str(count)) for name, count in loose if count]
         return Card("Verified" if self.ok else "NOT verified", [*facts, ("faults", str(len(self.faults)))])
 
     def __repr__(self) -> str:
@@ -107,9 +114,15 @@ the session
         raise SessionIOError(str(error.filename or what), "read", describe(error)) from error
     faults: list[Fault] = []
     counts = [_verify_session(directory, faults) for directory in directories]
+    lines = 0
     for path in loose:
-        faults += _loose_faults(path) and _loose_faults(path)  # a second look, for it may run right now
-    return Verification(len(directories), sum(count[0] for count in counts), sum(count[1] for count in counts), tuple(faults))
+        seen = _verify_loose(path)
+        seen = _verify_loose(path) if seen.faults else seen  # a second look, for it may run right now
+        lines += seen.lines
+        faults += seen.faults
+    replays, recordings = (sum(path.parent.name == name for path in loose) for name in LOOSE)
+    requests, records = (sum(count[at] for count in counts) for at in range(2))
+    return Verification(len(directories), requests, records, tuple(faults), replays, recordings, lines)
 
 
 def _directories(what: Path | str | Session) -> list[Path]:
@@ -124,7 +137,10 @@ def _directories(what: Path | str | Session) -> list[Path]:
         return [path.absolute()]
     if _loose(path):
         return []
-    raise SessionNotFound(str(path), "has no sessions/, so it is no home, and no 0.jsonl, so it is no session")
+    whole = path.absolute()
+    if whole.name in LOOSE and any(path.glob("*.jsonl")):
+        raise SessionNotFound(str(path), f"holds the {whole.name} of a home, and no sessions", f"Give the home: {whole.parent}")
+    raise SessionNotFound(str(path), "holds no sessions: it has no sessions/, as a home has, and no 0.jsonl, as a session has")
 
 
 def _loose(home: Path) -> list[Path]:
@@ -132,7 +148,13 @@ def _loose(home: Path) -> list[Path]:
     return sorted(path for folder in LOOSE if (home / folder).is_dir() for path in (home / folder).glob("*.jsonl"))
 
 
-def _loose_faults(path: Path) -> list[Fault]:
+class _Loose(NamedTuple):
+    lines: int
+    "Whole ones."
+    faults: list[Fault]
+
+
+def _verify_loose(path: Path) -> _Loose:
     """Check the lines of a log that has no requests that could be rebuilt."""
     faults: list[Fault] = []
     lines = 0
@@ -145,7 +167,7 @@ def _loose_faults(path: Path) -> list[Fault]:
                     faults.append(Fault(str(path), block.line + index, block.offset_of(index), why))
     except SessionIOError as error:
         faults.append(Fault(str(path), None, None, f"cannot {error.doing}: {error.why}"))
-    return faults if lines or faults else [Fault(str(path), 1, 0, "there is no whole record")]
+    return _Loose(lines, faults if lines or faults else [Fault(str(path), 1, 0, "there is no whole record")])
 
 
 def _why_not(decode: Callable[[bytes], ReplayRecord | RecordedRequest], line: bytes) -> str:

@@ -188,8 +188,7 @@ def test_a_torn_log_is_refused_with_the_line_number(log: Path, name: str) -> Non
         assert str(error).startswith(f"{log}:{line}: ")
         assert f"(byte {error.offset} of the file)" in str(error)
         assert len(str(error)) < 1000
-        assert "loopkit salvage" in str(error)
-        assert str(log.parent) in str(error)
+        assert (f"loopkit salvage {log.parent} --to" in str(error)) == (line > 1), "only where something stands before it"
         start = len(data) if line > data.count(b"\n") + 1 else offset(data + b"\n", line)
         assert error.offset == start if behind == 0 else start <= error.offset <= len(data)
     faults = verify(log.parent).faults

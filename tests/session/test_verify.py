@@ -41,12 +41,23 @@ def test_a_path_that_is_no_home_and_no_session_is_told_what_it_is(tmp_path: Path
     (tmp_path / "empty").mkdir()
     for path, why in (
         (tmp_path / "nowhere", "does not exist"),
-        (tmp_path / "empty", "has no sessions/, so it is no home, and no 0.jsonl, so it is no session"),
+        (tmp_path / "empty", "holds no sessions: it has no sessions/, as a home has, and no 0.jsonl, as a session has"),
         (log, "is a file, and a session is a directory"),
     ):
         with pytest.raises(SessionNotFound) as caught:
             verify(path)
         assert str(caught.value).startswith(f"no session here: {path} {why}. ")
+
+
+@pytest.mark.parametrize("folder", ["replays", "recordings"])
+def test_a_folder_of_a_home_names_the_home_to_give(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / folder / "x.jsonl", replay("live_system", 3))
+    monkeypatch.chdir(tmp_path / folder)
+    for path in (tmp_path / folder, Path()):
+        with pytest.raises(SessionNotFound) as caught:
+            verify(path)
+        why = f"holds the {folder} of a home, and no sessions. Give the home: {tmp_path}"
+        assert str(caught.value) == f"no session here: {path} {why}"
 
 
 @pytest.mark.parametrize("what", [5, None, b"runs", [None], object()])
@@ -181,7 +192,9 @@ def test_the_replays_of_a_home_are_checked_by_line(tmp_path: Path) -> None:
     create(tmp_path).close()
     path = write(tmp_path / "replays/x.jsonl", replay("live_system", 3))
     whole = path.read_bytes()
-    assert verify(tmp_path).ok
+    found = verify(tmp_path)
+    assert (found.ok, found.replays, found.recordings, found.lines) == (True, 1, 0, 3)
+    assert repr(found) == "Verified: sessions 1, records 1, requests 0, replays 1, lines 3, faults 0"
     bodies = bodies_of(whole)
     for left, line, why in [
         (b"", 1, "there is no whole record"),
