@@ -13,7 +13,6 @@ __all__ = ["FORM", "moments"]
 
 FORM = b"0000-00-00T00:00:00.000000Z"
 "Of our own timestamps: a digit as 0."
-_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _FRACTION = FORM.index(b".") + 1
 
 
@@ -41,27 +40,27 @@ def moments(texts: NDArray[np.bytes_], form: bytes = FORM) -> NDArray[np.datetim
         ...
     ValueError: not a moment
     """
-    written = texts.tobytes()
-    if written.translate(_AS_ZERO) != form * texts.size:
+    like = np.frombuffer(form, np.uint8)[:, None]
+    digits = np.ascontiguousarray(np.frombuffer(texts.tobytes(), np.uint8).reshape(-1, len(form)).T) ^ like
+    if (digits > np.where(like == ord("0"), np.uint8(9), np.uint8(0))).any():
         raise ValueError("not a moment")
-    digits = np.frombuffer(written, np.uint8).reshape(-1, len(form)).T
 
-    def number(begin: int, end: int) -> NDArray[np.int64]:
-        value: NDArray[np.int64] = digits[begin].astype(np.int64)
-        for at in range(begin + 1, end):
-            value *= 10
-            value += digits[at]
-        value -= ord("0") * int("1" * (end - begin))
+    def two(at: int) -> NDArray[np.uint8]:
+        value: NDArray[np.uint8] = digits[at] * np.uint8(10) + digits[at + 1]
         return value
 
-    year, month, day = number(0, 4), number(5, 7), number(8, 10)
-    hour, minute, second = number(11, 13), number(14, 16), number(17, 19)
+    month, day, hour, minute, second = map(two, (5, 8, 11, 14, 17))
+    year = two(0).astype(np.int64) * 100 + two(2)
     months = ((year - 1970) * 12 + month - 1).view("datetime64[M]")
-    days = months.astype("datetime64[D]") + (day - 1)
-    wrong = (year < 1) | (month < 1) | (month > 12) | (days.astype("datetime64[M]") != months)
-    if (wrong | (hour > 23) | (minute > 59) | (second > 59)).any():
+    days = months.astype("datetime64[D]") + (day.astype(np.int64) - 1)
+    wrong = (year < 1) | (month < 1) | (month > 12) | (day < 1) | (hour > 23) | (minute > 59) | (second > 59)
+    late = day > 28
+    if wrong.any() or (days[late].astype("datetime64[M]") != months[late]).any():
         raise ValueError("not a moment")
-    end = len(form.rstrip(b"\0Z"))
-    micros = ((hour * 60 + minute) * 60 + second) * 1_000_000 + number(_FRACTION, end) * 10 ** (6 - end + _FRACTION)
+    micros = (hour.astype(np.int64) * 60 + minute) * 60 + second
+    for at in range(_FRACTION, _FRACTION + 6):
+        micros *= 10
+        if at < len(form):
+            micros += digits[at]  # 0 where the form has no digit
     found: NDArray[np.datetime64] = days.astype("datetime64[us]") + micros
     return found
