@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -128,7 +129,11 @@ def test_a_wrong_command_line_is_exit_status_2(arguments: tuple[str, ...]) -> No
 def test_serve_prints_the_key_once_and_keeps_it_in_a_file_that_goes(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loopkit.cli", "serve", "--model", "tiny", "--slots", "1"]
     env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process,
+        contextlib.ExitStack() as at_last,
+    ):
+        at_last.callback(process.kill)  # a check that fails would wait for ever for its end
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(4)]
         said = dict(line.split(maxsplit=1) for line in lines[:3])
