@@ -99,11 +99,14 @@ def _reader(path: Path) -> Callable[..., Part | None] | None:
 
 def _ours(path: Path, reader: Callable[..., Part | None], errors: Errors) -> Read:
     try:
-        part = reader(path)
-    except TornLog as torn:
-        if errors == "raise":
-            raise _first(path, reader, torn) from None
-        return _sound(path, reader)
+        try:
+            part = reader(path)
+        except TornLog as torn:
+            if errors == "raise":
+                raise _first(path, reader, torn) from None
+            return _sound(path, reader)
+    except OSError as error:  # it went while it was read
+        raise SessionIOError(str(path), "read", describe(error)) from error
     return Read(()) if part is None else Read((part,), part.problems)
 
 

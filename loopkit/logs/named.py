@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from loopkit.errors import TornLog
+from loopkit.errors import SessionIOError, TornLog
 from loopkit.logs.columns import times
 
 __all__ = ["offset_of", "session_dir", "times_named", "torn_at"]
@@ -50,12 +50,12 @@ def times_named(path: Path) -> Iterator[None]:
     """Times are read many at once; where one is none, name its line."""
     try:
         yield
-    except ValueError:
+    except ValueError as error:
         with path.open("rb") as file:
             for index, line in enumerate(file):
                 if not all(map(_is_moment, _times_of(line))):
                     raise torn_at(path, index, "its time is no moment") from None
-        raise
+        raise SessionIOError(str(path), "read", "it was changed meanwhile") from error
 
 
 def _times_of(line: bytes) -> Iterator[bytes | str]:

@@ -11,7 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loopkit.encoding import sha256
-from loopkit.errors import TornLog
+from loopkit.errors import SessionIOError, TornLog
+from loopkit.logs import read
+from loopkit.logs.heads import Heads, heads
+from loopkit.logs.lines import Lines
 from loopkit.logs.load import load
 from loopkit.logs.read import GROUPS
 from loopkit.records import LogRecord
@@ -163,6 +166,29 @@ def test_a_time_of_a_replay_that_is_none_is_refused_however_it_is_written(
     [problem] = logs.unread
     assert problem.line == at + 1
     assert len(logs.usage) == 3 + at
+
+
+@pytest.mark.parametrize("changed", [b"", None])
+@pytest.mark.parametrize("wrong", [b'"attempts":0', b'"attempts":1,"time":"2026-02-30T00:00:00.000000Z"'])
+def test_a_log_that_goes_while_it_is_read_makes_no_other_error(
+    wrong: bytes, changed: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = log_of(tmp_path, WHOLE)
+    again(path, 6, b'"attempts":1', wrong)
+    whole = path.read_bytes()
+
+    def going(lines: Lines) -> Heads:
+        if changed is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_bytes(changed)
+        return heads(lines)
+
+    monkeypatch.setattr(read, "heads", going)
+    with pytest.raises((SessionIOError, TornLog)):
+        load(path)
+    path.write_bytes(whole)
+    assert len(load(path, errors="report").unread) == 1
 
 
 def test_the_first_of_several_faults_is_raised(tmp_path: Path) -> None:
