@@ -178,7 +178,7 @@ def _memory_parser(parser: argparse.ArgumentParser) -> None:
     recall.add_argument("-k", type=_count, default=5, metavar="N", help="how many (default: 5)")
 
     trace = commands.add_parser("trace", parents=[home], help="the records that a node was made from, with file and byte offset")
-    trace.add_argument("node", help="its hash")
+    trace.add_argument("node", help="its hash, or the first 8 digits or more")
 
     commands.add_parser("render", parents=[home, project, budget], help="write the memory block to core.md, and print it")
     parser.set_defaults(run=_memory)

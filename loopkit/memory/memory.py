@@ -282,7 +282,7 @@ class Memory:
         Parameters
         ----------
         node : MemoryNode or str
-            Or its hash.
+            Or its hash, or as much of its beginning as is printed, 8 digits or more.
 
         Raises
         ------
@@ -290,16 +290,18 @@ class Memory:
             When there is no such node.
         InvalidId
             When it is not a hash at all.
+        InvalidConfig
+            When several nodes begin with it.
         """
-        return reading.trace(self._store, _name(node))
+        return reading.trace(self._store, self._name(node))
 
     def lineage(self, node: MemoryNode | str) -> Lineage:
         """A node and all that it was made from, as frames; ``plot.provenance`` draws them."""
         from loopkit.memory.frames import lineage
 
-        evidence = self.trace(node)
+        evidence, name = self.trace(node), self._name(node)
         with self._store.reading() as db:
-            return lineage(db, _name(node), evidence)
+            return lineage(db, name, evidence)
 
     def nodes(self) -> pd.DataFrame:
         """A row is a node."""
@@ -332,6 +334,9 @@ class Memory:
     def dump(self) -> bytes:
         """Every row of the database in a fixed order: the same bytes after every rebuild."""
         return self._store.dump()
+
+    def _name(self, node: MemoryNode | str) -> Sha256Hash:
+        return node.sha256 if isinstance(node, MemoryNode) else reading.named(self._store, node)
 
     @contextlib.contextmanager
     def _model(self, model: Summarise | None) -> Iterator[Summarise]:
@@ -375,10 +380,6 @@ def open(home: Path | str = "runs", *, server: Server | None = None) -> Memory:
     Memory: chunks 0
     """
     return Memory(home, server)
-
-
-def _name(node: MemoryNode | str) -> Sha256Hash:
-    return node.sha256 if isinstance(node, MemoryNode) else Sha256Hash(node)
 
 
 def _run(given: RunId | None) -> RunId:

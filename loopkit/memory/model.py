@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from loopkit.baseline import Baseline
-from loopkit.errors import ServerRefused
+from loopkit.errors import InvalidConfig
 from loopkit.ids import Timestamp
 from loopkit.memory.chunk import Count, estimate
 from loopkit.neutralise import Tags, neutralise
@@ -21,6 +21,10 @@ from loopkit.server.client import Server
 
 __all__ = ["ServerModel", "counter"]
 
+_MORE = (
+    'Build with model=lk.memory.ServerModel(server, options={"max_tokens": 4096}), or more, or with a model that is briefer; '
+    "steps that stand are not paid for again"
+)
 SYSTEM = "You keep the memory of an assistant. You write it plainly and briefly, and nothing else."
 
 
@@ -67,15 +71,24 @@ class ServerModel:
         Raises
         ------
         ServerError
-            When there is no whole answer; an answer that was cut at the token limit is none.
+            When there is no whole answer.
+        InvalidConfig
+            When the answer was cut off, at the token limit or since the context is full: a part of a memory is none.
         """
         encoder = RequestEncoder(Baseline(SYSTEM, ()), self.options, self._slot)
         completion = self.server.complete(encoder.request([], User(time=Timestamp.now(), content=neutralise(prompt, self.tags))))
         self.usage.append(completion.usage)
         if completion.finish_reason == "length":
-            why = f"the memory was cut off after {completion.usage.completion_tokens} tokens"
-            raise ServerRefused(self.server.url, 200, why, "Give a larger max_tokens, or a model that is briefer")
+            raise self._cut(completion.usage.completion_tokens)
         return completion.text
+
+    def _cut(self, written: int | None) -> InvalidConfig:
+        """A part of a memory is none."""
+        limit, why = self.options["max_tokens"], "the model's answer was cut off"
+        why += "" if written is None else f" after {written:,} tokens"
+        if written is not None and isinstance(limit, int) and written < limit:
+            return InvalidConfig("context", f"{why}: it is full", "Serve with a larger one, or ingest with a smaller budget")
+        return InvalidConfig("max_tokens", why, _MORE)
 
     def __enter__(self) -> Self:
         self._slot = self.server.take_slot()

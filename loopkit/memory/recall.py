@@ -13,16 +13,19 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from loopkit.card import Card
-from loopkit.errors import LogError
+from loopkit.errors import InvalidConfig, InvalidId, LogError
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
 from loopkit.memory.store import Store
 from loopkit.memory.types import Level, MemoryNode, need
 from loopkit.provenance import Provenance, Role
 
-__all__ = ["Evidence", "Recalled", "ancestors", "need_project", "read_node", "recall", "text_of", "trace"]
+__all__ = ["Evidence", "Recalled", "ancestors", "named", "need_project", "read_node", "recall", "text_of", "trace"]
 
 COMMON = 1_000
 "A word that more nodes hold does not widen a search: it says little, and costs time."
+
+PRINTED = 8
+"Digits of a node's hash that are printed, and are enough to name it."
 
 _ANCESTORS = """
 WITH RECURSIVE above (sha256) AS (
@@ -51,7 +54,7 @@ class Recalled(NamedTuple):
         first, *others = (f"{place.source}@{place.offset}" for place in self.provenance)
         facts = [("score", f"{self.score:.3g}"), ("from", first + (f" and {len(others):,} more" if others else ""))]
         return Card(
-            f"Recalled {self.node.level} {self.node.sha256[:8]}", [*facts, ("text", " ".join(self.node.text.split()))]
+            f"Recalled {self.node.level} {self.node.sha256[:PRINTED]}", [*facts, ("text", " ".join(self.node.text.split()))]
         ).text()
 
 
@@ -72,6 +75,34 @@ class Evidence(NamedTuple):
     "What stands there in the file today; None where it cannot be read."
 
 
+def named(store: Store, name: str) -> Sha256Hash:
+    """The hash of a node by its beginning, which is unique; a whole one is not looked up.
+
+    Raises
+    ------
+    LogError, InvalidConfig, InvalidId
+        When no node begins so, or several do, or no hash does.
+    """
+    if not isinstance(name, str) or not re.fullmatch(rf"[0-9a-f]{{{PRINTED},64}}", name):
+        raise InvalidId("Sha256Hash", name, f"64 lowercase hex digits, or the first {PRINTED} or more of them")
+    if len(name) == 64:
+        return Sha256Hash(name)
+    sql = "SELECT sha256 FROM node WHERE sha256 > ? AND sha256 < ? || 'g' ORDER BY sha256"
+    with store.reading() as db:
+        rows = db.execute(sql, (name, name)).fetchall()
+    if len(rows) > 1:
+        some = ", ".join(found for (found,) in rows[:3])
+        raise InvalidConfig("node", f"{len(rows):,} nodes begin with {name}: {some}", "Give more of its digits")
+    if not rows:
+        raise _unknown(name)
+    return Sha256Hash(rows[0][0])
+
+
+def _unknown(name: str) -> LogError:
+    then = "memory.nodes() lists them, and loopkit memory recall WORDS those that hold the words"
+    return LogError("memory", f"there is no node {name}", then)
+
+
 def read_node(db: sqlite3.Connection, sha256: str) -> MemoryNode:
     """Read a node back; its hash is derived again.
 
@@ -83,8 +114,7 @@ def read_node(db: sqlite3.Connection, sha256: str) -> MemoryNode:
     sql = "SELECT level, project, query_id, run_id, t, text FROM node WHERE sha256 = ?"
     row = db.execute(sql, (sha256,)).fetchone()
     if row is None:
-        then = "memory.nodes() lists them, and loopkit memory recall WORDS those that hold the words"
-        raise LogError("memory", f"there is no node {sha256}", then)
+        raise _unknown(sha256)
     level, project, query, run, t, text = row
     parents = db.execute("SELECT parent FROM edge JOIN node ON sha256 = parent WHERE child = ? ORDER BY seq", (sha256,))
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loopkit.errors import InvalidConfig, ServerRefused
+from loopkit.errors import InvalidConfig
 from loopkit.ids import ProjectId, QueryId, RunId
 from loopkit.memory.build import opening
 from loopkit.memory.chunk import estimate
@@ -284,9 +284,17 @@ def test_a_prompts_control_tags_are_written_as_text(tmp_path: Path) -> None:
     assert_same_text(evidence.text, hostile, "the evidence is kept as it was")
 
 
-def test_a_memory_that_was_cut_off_is_no_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("limit", "member", "then"),
+    [
+        (6, "max_tokens", '. Build with model=lk.memory.ServerModel(server, options={"max_tokens": 4096}), or more'),
+        (1024, "context", ": it is full. Serve with a larger one, or ingest with a smaller budget"),
+    ],
+)
+def test_a_memory_that_was_cut_off_is_no_memory(limit: int, member: str, then: str, tmp_path: Path) -> None:
     with scripted(done(90, None, 6, content="Half a mem", finish="length")) as (server, _):
         filled(tmp_path, 2)
-        with ServerModel(server) as model, pytest.raises(ServerRefused, match="cut off after 6 tokens"):
+        with ServerModel(server, {"max_tokens": limit}) as model, pytest.raises(InvalidConfig) as caught:
             Memory(tmp_path).build(PERU, LIGHT, QUESTION, model=model)
+    assert str(caught.value).startswith(f"{member}: the model's answer was cut off after 6 tokens{then}")
     assert rows(Memory(tmp_path), "SELECT count(*) FROM step") == [(0,)]

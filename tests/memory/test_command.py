@@ -40,7 +40,7 @@ def test_a_session_goes_from_ingest_to_trace(tmp_path: Path) -> None:
     name, level, _, place = out.split("\n")[0].split(" ", 3)
     assert (level, place.split("@")[0]) == ("L0", "lima/0")
     status, out, _ = memory(tmp_path, "trace", name)
-    assert status == 0
+    assert (status, out) == memory(tmp_path, "trace", name[:8])[:2] == (0, out)
     where, role = out.split("\n")[0].rsplit(" ", 1)
     file, offset = where.rsplit("@", 1)
     assert (file, role) == (str(path), "User")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from loopkit.cache.volatile import find_volatile
-from loopkit.errors import InvalidConfig, LogError
+from loopkit.errors import InvalidConfig, InvalidId, LogError
 from loopkit.ids import QueryId
 from loopkit.memory import recall as reading
 from loopkit.memory.memory import Memory, open
@@ -80,8 +80,28 @@ def test_a_folded_node_is_traced_to_every_record_it_came_from(tmp_path: Path) ->
     assert [(each.source, each.offset, each.text, each.path, each.line) for each in evidence] == [
         ("notes/0", 100 * at, f"Fact {at} of Lima.", None, None) for at in range(4)
     ]
-    with pytest.raises(LogError, match="no node"):
-        memory.trace("0" * 64)
+    for name in ("0" * 64, "0" * 8):
+        with pytest.raises(LogError, match=f"no node {name}"):
+            memory.trace(name)
+    name = repr(best.node).split()[2].rstrip(":")
+    assert memory.trace(name) == memory.trace(best.node.sha256[:40]) == evidence, "as it is printed"
+    for wrong in (name[:7], name + "g", name.upper() + "A", best.node.sha256 + "0"):
+        with pytest.raises(InvalidId, match="64 lowercase hex digits, or the first 8 or more of them"):
+            memory.trace(wrong)
+
+
+def test_a_beginning_that_several_nodes_have_is_refused_with_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loopkit.memory.recall.PRINTED", 1)
+    memory = Memory(tmp_path)
+    memory.ingest(records([f"Note {number}." for number in range(20)]), project=PERU, budget=1)
+    names = sorted(memory.nodes()["sha256"])
+    for digit in {name[0] for name in names}:
+        same = [name for name in names if name[0] == digit]
+        if len(same) == 1:
+            assert memory.trace(digit) == memory.trace(same[0])
+        else:
+            with pytest.raises(InvalidConfig, match=f"node: {len(same)} nodes begin with {digit}: {same[0]}, {same[1]}"):
+                memory.trace(digit)
 
 
 def test_frames_have_their_columns_and_dtypes_empty_or_not(tmp_path: Path) -> None:
