@@ -117,6 +117,7 @@ def sound_lines(path: Path, *, session_dir: Path | None = None) -> Iterator[Line
                 return
     except OSError as error:
         raise SessionIOError(str(path), "read", describe(error)) from error
+    del block  # it may be large: a line without an end
     for sound in checked_blocks(path, session_dir=session_dir, start=place):
         yield _lines(sound.line, b"".join([*sound.lines, bytes(SLACK)]), np.array([*accumulate(map(len, sound.lines))], np.intp))
 
@@ -139,7 +140,7 @@ class _Block:
             if self._filled == self._size:  # a line longer than all this
                 rest = self._data
                 self._make(2 * self._size)
-                self._data[: self._filled] = rest[: self._filled]
+                memoryview(self._data)[: self._filled] = memoryview(rest)[: self._filled]
             begin = self._filled
             self._filled += file.readinto(memoryview(self._data)[begin : self._size])
             if self._filled == begin or self._data.find(b"\n", begin, self._filled) >= 0:
