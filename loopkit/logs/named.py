@@ -18,7 +18,7 @@ from loopkit.logs.columns import times
 
 __all__ = ["offset_of", "session_dir", "times_named", "torn_at"]
 
-HEAD = re.compile(rb'\{"kind":"\w+","time":"(.{27})')
+HEAD = re.compile(rb'\{"kind":"\w+","time":"(.{0,27})')
 
 
 class _Timed(msgspec.Struct):

@@ -191,6 +191,12 @@ def test_a_log_that_goes_while_it_is_read_makes_no_other_error(
     assert len(load(path, errors="report").unread) == 1
 
 
+def test_a_line_that_ends_in_its_time_is_named(tmp_path: Path) -> None:
+    path = log_of(tmp_path, WHOLE)
+    again(path, 1, path.read_bytes().splitlines()[1][28:-18], b"")
+    assert refusal(path) == "2: its time is no moment"
+
+
 def test_the_first_of_several_faults_is_raised(tmp_path: Path) -> None:
     """Though heads are looked at before anything is decoded, usage is before losses, and the order is checked last."""
     path = log_of(tmp_path, WHOLE)
