@@ -18,7 +18,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 from zlib_ng import zlib_ng
 
-from loopkit.errors import EncodeError
+from loopkit.errors import EncodeError, kind_of
 
 __all__ = [
     "compact",
@@ -41,7 +41,7 @@ def _plain(value: Any) -> Any:
     for kind in (str, int, float):
         if isinstance(value, kind):
             return kind(value)
-    raise TypeError(f"JSON has no form for a {type(value).__name__}")
+    raise TypeError(f"JSON has no form for {kind_of(value)}")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
@@ -144,7 +144,7 @@ def find_unencodable(value: Any, name: str) -> tuple[str, str] | None:
         elif isinstance(item, msgspec.Struct):
             stack.extend((getattr(item, field), f"{path}.{field}") for field in item.__struct_fields__)
         elif item is not msgspec.UNSET:
-            return path, f"JSON has no form for a {type(item).__name__}"
+            return path, f"JSON has no form for {kind_of(item)}"
         if len(path) > 4096:
             return name, "it is nested too deep"
     return None

@@ -436,6 +436,18 @@ class LogError(WorldError):
         return f"{self.path}: {self.why}" + (f". {self.then}" if self.then else "")
 
 
+def kind_of(value: object) -> str:
+    """Name the type of a value, for a message that says what it is.
+
+    Examples
+    --------
+    >>> [kind_of(value) for value in (5, "five", None, object())]
+    ['an int', 'a str', 'None', 'an object']
+    """
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
 def describe(error: BaseException, **facts: Any) -> str:
     """Word an operating-system or library error in one line, never empty.
 

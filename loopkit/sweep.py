@@ -24,7 +24,7 @@ from msgspec import Struct
 from tqdm.auto import tqdm
 
 from loopkit.encoding import decode, encode, mend_surrogates, sha256
-from loopkit.errors import InvalidConfig, SessionIOError, SessionLocked, TornLog
+from loopkit.errors import InvalidConfig, SessionIOError, SessionLocked, TornLog, kind_of
 from loopkit.ids import SessionId, Timestamp
 from loopkit.loop.limits import canonical
 from loopkit.session.disk import AppendFile, DirectoryLock, create_file, sync_directory
@@ -161,12 +161,12 @@ def run(
     >>> sweep.run(double, {"x": 3}, home, "doubles")
     Traceback (most recent call last):
         ...
-    loopkit.errors.InvalidConfig: grid: the values of 'x' are one int. Give a list of them
+    loopkit.errors.InvalidConfig: grid: the values of 'x' are an int. Give a list of them
     """
     if not callable(function):
-        raise InvalidConfig("function", f"a {type(function).__name__} cannot be called")
+        raise InvalidConfig("function", f"{kind_of(function)} cannot be called")
     if executor is not None and not hasattr(executor, "submit"):
-        raise InvalidConfig("executor", f"a {type(executor).__name__} is none", "Give one of concurrent.futures, or Dask's")
+        raise InvalidConfig("executor", f"{kind_of(executor)} is none", "Give one of concurrent.futures, or Dask's")
     if not isinstance(home, (str, Path)) or "\0" in str(home):
         raise InvalidConfig("home", f"{home!r} is no path")
     points = _points(grid)
@@ -238,13 +238,13 @@ def _points(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> 
     if isinstance(grid, Mapping):
         for name, values in grid.items():
             if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-                why = f"the values of {name!r} are one {type(values).__name__}"
+                why = f"the values of {name!r} are {kind_of(values)}"
                 raise InvalidConfig("grid", why, "Give a list of them")
         grid = [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
     points: dict[str, dict[str, Any]] = {}
     for point in grid if isinstance(grid, Iterable) else [grid]:
         if not isinstance(point, Mapping):
-            raise InvalidConfig("grid", f"a {type(point).__name__} is no point", "A point is a mapping of names to values")
+            raise InvalidConfig("grid", f"{kind_of(point)} is no point", "A point is a mapping of names to values")
         data = encode({name: _plain(value) for name, value in point.items()}, "grid")
         parameters = decode(data, dict[str, Any])
         key = sha256(canonical(data.decode()))

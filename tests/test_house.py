@@ -52,6 +52,11 @@ def test_no_file_is_over_400_lines() -> None:
     assert {name: count for name, count in long.items() if name[:8] == "loopkit/" and count > allowed.get(name, 400)} == {}
 
 
+def test_types_are_told_with_their_article() -> None:
+    by_hand = [place for place in lines_with(re.compile(r"\ban? \{type\(")) if place.startswith("loopkit/")]
+    assert by_hand == [], "use errors.kind_of: an int, None"
+
+
 def test_no_address_stands_among_the_versions() -> None:
     lines = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert lines

@@ -141,13 +141,13 @@ def test_points_need_not_have_the_same_parameters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("grid", "said"),
     [
-        ({"x": "abc"}, "grid: the values of 'x' are one str"),
-        ({"x": [1], "y": {"a": 1}}, "the values of 'y' are one dict"),
+        ({"x": "abc"}, "grid: the values of 'x' are a str"),
+        ({"x": [1], "y": {"a": 1}}, "the values of 'y' are a dict"),
         ([{"x": 1}, {"x": 1}], r"two points are \{'x': 1\}\. To run one several times, count it: repeat=range\(5\)"),
         ({"session": ["a"]}, "'session' is a column of the sweep's own"),
-        (5, "grid: a int is no point"),
-        (None, "grid: a NoneType is no point"),
-        ([{"x": 1}, 5], "grid: a int is no point. A point is a mapping"),
+        (5, "grid: an int is no point"),
+        (None, "grid: None is no point"),
+        ([{"x": 1}, 5], "grid: an int is no point. A point is a mapping"),
     ],
 )
 def test_a_grid_that_is_none_is_refused(grid: Any, said: str, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_name_is_never_a_path(tmp_path: Path) -> None:
     ("result", "said"),
     [
         ({"y": float("nan")}, "result.y cannot be encoded: nan is not a JSON number"),
-        ({"y": object()}, "JSON has no form for a object"),
+        ({"y": object()}, "JSON has no form for an object"),
         ({"x": 1}, "result: 'x' is a column already"),
         ({"error": 1}, "result: 'error' is a column already"),
         (7, "has no attribute 'items'"),

@@ -16,7 +16,7 @@ from loopkit.cache.causes import expected_of
 from loopkit.cache.reading import ReadingLine, reading_line
 from loopkit.cache.seen import Seen
 from loopkit.card import Card
-from loopkit.errors import InvalidConfig
+from loopkit.errors import InvalidConfig, kind_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -192,7 +192,7 @@ def _columns(requests: Any) -> Columns:
 
     if not hasattr(requests, "keys"):
         if not isinstance(requests, Iterable):
-            raise InvalidConfig("requests", f"a {type(requests).__name__} is no frame", "Give a frame like Logs.usage")
+            raise InvalidConfig("requests", f"{kind_of(requests)} is no frame", "Give a frame like Logs.usage")
         requests = _of_seen(requests)
     if "prompt_tokens" not in requests:
         raise InvalidConfig("requests", "there is no column prompt_tokens", "Give a frame like Logs.usage")
@@ -218,7 +218,7 @@ def _of_seen(requests: Iterable[object]) -> Mapping[str, list[Any]]:
     latest: dict[tuple[str | None, int], Seen] = {}
     for seen in requests:
         if not isinstance(seen, Seen):
-            why = f"a {type(seen).__name__} says nothing of what it used"
+            why = f"{kind_of(seen)} says nothing of what it used"
             raise InvalidConfig("requests", why, "Give a frame like Logs.usage, or seen_in(session)")
         expected = expected_of(latest.get((seen.session, seen.epoch)), seen)
         latest[seen.session, seen.epoch] = seen

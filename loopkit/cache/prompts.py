@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from msgspec import Raw
 
 from loopkit.encoding import decode, encode
-from loopkit.errors import InvalidConfig
+from loopkit.errors import InvalidConfig, kind_of
 from loopkit.messages import ChatMessage, encode_message
 from loopkit.request import Request
 
@@ -245,7 +245,7 @@ def body_of(request: Request | Prompt | bytes) -> bytes:
     if isinstance(request, bytes):
         return request
     if not isinstance(request, Request | Prompt):
-        raise InvalidConfig("requests", f"a {type(request).__name__} is no request", "Give Request, Prompt or bytes")
+        raise InvalidConfig("requests", f"{kind_of(request)} is no request", "Give Request, Prompt or bytes")
     if request.body is not None:
         return request.body
     assert isinstance(request, Prompt)

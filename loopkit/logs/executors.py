@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from typing import TypeVar
 
-from loopkit.errors import InvalidConfig, LoopkitError
+from loopkit.errors import InvalidConfig, LoopkitError, kind_of
 from loopkit.logs.file import Read, read_file
 from loopkit.logs.find import File
 from loopkit.logs.problems import Errors
@@ -32,7 +32,7 @@ def each_read(
         yield from (read_file(file, errors) for file in files)
         return
     if not hasattr(executor, "submit"):
-        raise InvalidConfig("executor", f"a {type(executor).__name__} is none", "Give one of concurrent.futures, or Dask's")
+        raise InvalidConfig("executor", f"{kind_of(executor)} is none", "Give one of concurrent.futures, or Dask's")
     waiting: list[Future[list[Read | LoopkitError]]] = []
     try:
         for batch in batches(files, sizes, TOGETHER):

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from loopkit.cache.findings import Findings
 from loopkit.cache.prompts import Prompt
 from loopkit.card import Card
-from loopkit.errors import InvalidConfig, LogError
+from loopkit.errors import InvalidConfig, LogError, kind_of
 from loopkit.logs import frames, schema
 from loopkit.logs.columns import Part
 from loopkit.logs.executors import each_read, sizes_of
@@ -239,7 +239,7 @@ class Logs:
             When two logs have the same session id, for then keys would not tell them apart.
         """
         if not isinstance(other, Logs):
-            raise InvalidConfig("other", f"a {type(other).__name__} is no Logs", "Load it first")
+            raise InvalidConfig("other", f"{kind_of(other)} is no Logs", "Load it first")
         unread = [*problems_of_others(self.unread, other.parts), *other.unread]
         return Logs(*together([*self.parts, *other.parts], unread, "raise"), self.content or other.content)
 

@@ -21,7 +21,7 @@ from loopkit.cache.prompts import Prompt
 from loopkit.cache.prompts import parts as parts_of
 from loopkit.cache.seen import Seen
 from loopkit.encoding import decode, encode
-from loopkit.errors import BaselineError, InvalidConfig, LogError, SessionIOError, TornLog, describe
+from loopkit.errors import BaselineError, InvalidConfig, LogError, SessionIOError, TornLog, describe, kind_of
 from loopkit.logs.columns import Part
 from loopkit.records import Usage
 
@@ -144,7 +144,7 @@ def _time(part: Part, at: int) -> str | None:
 def export(parts: Sequence[Part], path: Path, salt: bytes, block: int) -> int:
     """Write a trace, as `loopkit.logs.load.Logs.export_trace` says."""
     if not isinstance(salt, bytes):
-        raise InvalidConfig("salt", f"a {type(salt).__name__} is no bytes", f"Give at least {SALT} random ones")
+        raise InvalidConfig("salt", f"{kind_of(salt)} is no bytes", f"Give at least {SALT} random ones")
     if len(salt) < SALT:
         raise InvalidConfig(
             "salt", f"{len(salt)} bytes are too few", f"Give at least {SALT} random ones, and keep them to yourself"

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from loopkit.baseline import Baseline, messages
 from loopkit.encoding import mend_surrogates
-from loopkit.errors import ContextExceeded, EpochTooLarge, InvalidConfig, ServerRefused
+from loopkit.errors import ContextExceeded, EpochTooLarge, InvalidConfig, ServerRefused, kind_of
 from loopkit.ids import Timestamp
 from loopkit.loop.limits import Limits
 from loopkit.neutralise import Tags, neutralise_report
@@ -142,7 +142,7 @@ def carry_over(carry: Carry, session: Session, server: Server, tags: Tags, compl
     else:
         kind, text = "text", carry(tuple(records))
         if not isinstance(text, str):
-            raise InvalidConfig("carry", f"the function gave a {type(text).__name__}, not the text to carry over")
+            raise InvalidConfig("carry", f"the function gave {kind_of(text)}, not the text to carry over")
     return Carried(kind, (_own_text(text, tags),) if text.strip() else ())
 
 

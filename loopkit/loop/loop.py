@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from loopkit.card import Card
 from loopkit.encoding import encode, mend_surrogates
-from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn, SessionClosed
+from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn, SessionClosed, kind_of
 from loopkit.ids import Timestamp
 from loopkit.loop.display import show
 from loopkit.loop.epochs import Carry, check_ways
@@ -277,7 +277,7 @@ class Loop:
 
     def _user(self, text: str) -> User:
         if not isinstance(text, str):
-            raise InvalidConfig("text", f"a {type(text).__name__} is not a message", "Ask with a str")
+            raise InvalidConfig("text", f"{kind_of(text)} is not a message", "Ask with a str")
         asked = Timestamp.now()
         whole, replaced = mend_surrogates(text)
         content, tags = neutralise_report(whole, self._state.tags)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from loopkit.encoding import encode, mend_surrogates
+from loopkit.errors import kind_of
 
 __all__ = ["Capped", "as_text", "cap"]
 
@@ -99,7 +100,7 @@ def as_text(value: Any) -> str:
         return str.__str__(value)
     if inspect.iscoroutine(value) or inspect.isgenerator(value):
         value.close()
-        raise TypeError(f"result is a {type(value).__name__}: make the tool an async def, or return a list")
+        raise TypeError(f"result is {kind_of(value)}: make the tool an async def, or return a list")
     if not (value is None or isinstance(value, _JSON) or _is_dataclass(value)):
         return str(value)
     notes: list[str] = []

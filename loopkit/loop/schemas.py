@@ -25,7 +25,7 @@ from referencing import Registry as References
 from referencing.exceptions import Unresolvable
 
 from loopkit.encoding import decode, encode
-from loopkit.errors import EncodeError, InvalidConfig
+from loopkit.errors import EncodeError, InvalidConfig, kind_of
 from loopkit.messages import FunctionSchema, ToolSchema
 
 __all__ = ["AnyTool", "JsonTool", "Misfit", "Tool", "make_tool"]
@@ -125,7 +125,7 @@ town: Unexpected keyword argument
         def run(values: Arguments) -> Any:
             return call(**values)
     else:
-        why = f"a {type(tool).__name__} is neither a Python function nor a JsonTool"
+        why = f"{kind_of(tool)} is neither a Python function nor a JsonTool"
         raise InvalidConfig("tools", why, "Wrap it in a function with type hints and a docstring")
     told = _json_value(description, f"tool {name}.description") if description else UNSET
     schema = ToolSchema(function=FunctionSchema(name=name, description=told, parameters=parameters))

@@ -16,7 +16,7 @@ from msgspec import UNSET
 from loopkit.baseline import Baseline
 from loopkit.cache.volatile import find_volatile
 from loopkit.config import Config
-from loopkit.errors import InvalidConfig
+from loopkit.errors import InvalidConfig, kind_of
 from loopkit.ids import SessionId
 from loopkit.loop.drift import differences, found_tools
 from loopkit.loop.epochs import Carry, OnFull, check_ways
@@ -119,7 +119,7 @@ def start(
     limits = limits or Limits()
     check_ways(on_full, carry)
     if not isinstance(server, Server):
-        raise InvalidConfig("server", f"a {type(server).__name__} is not a Server", "Use lk.serve(…) or lk.connect(url)")
+        raise InvalidConfig("server", f"{kind_of(server)} is not a Server", "Use lk.serve(…) or lk.connect(url)")
     text, file = (None, system) if isinstance(system, Path) else (system, None)
     pinned = {**server.default_options(), **(options or {})}
     if limits.completion_tokens is not None and most_tokens(pinned) is None:
@@ -312,7 +312,7 @@ def _use_memory(registry: Registry, memory: str | Recalls | None) -> None:
         return
     if not hasattr(memory, "block"):
         then = "Give the block as a str, or lk.memory.open(…)"
-        raise InvalidConfig("memory", f"a {type(memory).__name__} is no memory", then)
+        raise InvalidConfig("memory", f"{kind_of(memory)} is no memory", then)
     registry.use_memory(memory)
 
 

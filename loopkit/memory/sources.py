@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias, assert_never
 
 from loopkit.encoding import decode, encode, encode_texts
-from loopkit.errors import InvalidConfig, LogError, SessionError
+from loopkit.errors import InvalidConfig, LogError, SessionError, kind_of
 from loopkit.ids import SessionId
 from loopkit.logs import adapters
 from loopkit.logs.find import File, find
@@ -80,7 +80,7 @@ def transcripts(what: Sources, problems: list[Problem] | None = None) -> Iterato
     elif isinstance(what, Iterable):
         yield Transcript(None, _checked(what))
     else:
-        raise InvalidConfig("what", f"a {type(what).__name__} is no transcript", "Give a session, a path, or records in a list")
+        raise InvalidConfig("what", f"{kind_of(what)} is no transcript", "Give a session, a path, or records in a list")
 
 
 def _checked(records: Iterable[Record]) -> Iterator[Record]:
@@ -88,7 +88,7 @@ def _checked(records: Iterable[Record]) -> Iterator[Record]:
     for number, record in enumerate(records, 1):
         name = f"record {number}"
         if not isinstance(record, Record):
-            raise InvalidConfig(name, f"it is a {type(record).__name__}, not a Record", "Paths are given one by one")
+            raise InvalidConfig(name, f"it is {kind_of(record)}, not a Record", "Paths are given one by one")
         try:
             made = decode(encode_texts(record, name), Record)
         except ValueError as error:

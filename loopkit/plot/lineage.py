@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopkit.errors import InvalidConfig
+from loopkit.errors import InvalidConfig, kind_of
 from loopkit.memory.frames import Lineage
 from loopkit.plot.looks import GREY, PLAIN, frame_of, new_axes, shown
 
@@ -115,7 +115,7 @@ def provenance(lineage: Lineage, ax: Axes | None = None) -> Axes:
     ('“Until six.” comes from 1 record of 1 source', ['notes@0: It is light in Lima until six.'])
     """
     if not isinstance(lineage, Lineage):
-        raise InvalidConfig("lineage", f"a {type(lineage).__name__} cannot be drawn", "Give memory.lineage(…)")
+        raise InvalidConfig("lineage", f"{kind_of(lineage)} cannot be drawn", "Give memory.lineage(…)")
     nodes, edges, evidence = (
         frame_of(getattr(lineage, name), columns, f"lineage.{name}", f"memory.lineage(…).{name}")
         for name, columns in COLUMNS.items()

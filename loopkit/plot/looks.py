@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopkit.cache.prompts import Prompt
-from loopkit.errors import InvalidConfig
+from loopkit.errors import InvalidConfig, kind_of
 from loopkit.logs.load import Logs
 from loopkit.request import Request
 
@@ -72,7 +72,7 @@ def frame_of(
         When it is none, or columns are not there.
     """
     if not isinstance(given, Logs | pd.DataFrame):
-        raise InvalidConfig(name, f"a {type(given).__name__} cannot be drawn", f"Give a frame like {like}")
+        raise InvalidConfig(name, f"{kind_of(given)} cannot be drawn", f"Give a frame like {like}")
     frame = given.usage if isinstance(given, Logs) else given
     missing = [column for column in columns if column not in frame]
     if missing:
@@ -105,5 +105,5 @@ def requests_of(given: Iterable[Request | Prompt | bytes]) -> list[Request | Pro
     every: list[Any] = list(given) if isinstance(given, Iterable) else [given]
     for each in every:
         if not isinstance(each, Request | Prompt | bytes):
-            raise InvalidConfig("requests", f"a {type(each).__name__} is no request", "Give such as session.requests()")
+            raise InvalidConfig("requests", f"{kind_of(each)} is no request", "Give such as session.requests()")
     return every

@@ -14,7 +14,7 @@ from loopkit.cache.prompts import Prompt
 from loopkit.cache.splice import spliced
 from loopkit.cache.variants import Variant, applied
 from loopkit.encoding import decode, encode
-from loopkit.errors import InvalidConfig, LogError
+from loopkit.errors import InvalidConfig, LogError, kind_of
 from loopkit.ids import Timestamp
 from loopkit.request import Request, replayed
 from loopkit.server.client import Server
@@ -111,7 +111,7 @@ def _of_session(session: Session) -> Iterator[Recorded]:
 def _of_prompts(prompts: list[Request | Prompt]) -> Iterator[Recorded]:
     for number, prompt in enumerate(prompts, 1):
         if not isinstance(prompt, Request | Prompt):
-            raise InvalidConfig("requests", f"number {number} is a {type(prompt).__name__}", "Give Request or Prompt objects")
+            raise InvalidConfig("requests", f"number {number} is {kind_of(prompt)}", "Give Request or Prompt objects")
         if prompt.body is None:
             raise InvalidConfig("requests", f"request {number} holds no body", "Only what holds its bytes can be sent again")
         request = prompt if isinstance(prompt, Request) else Request.of(prompt.body)

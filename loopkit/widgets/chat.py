@@ -12,7 +12,7 @@ from typing import Any
 import ipywidgets as ipw
 
 from loopkit.card import Card
-from loopkit.errors import InvalidConfig, LoopBusy, LoopkitError
+from loopkit.errors import InvalidConfig, LoopBusy, LoopkitError, kind_of
 from loopkit.ids import SessionId
 from loopkit.loop.events import Turn
 from loopkit.loop.loop import Loop
@@ -64,7 +64,7 @@ class ChatPanel(Panel):
     def __init__(self, loop: Loop) -> None:
         super().__init__()
         if not isinstance(loop, Loop):
-            raise InvalidConfig("loop", f"a {type(loop).__name__} is not a Loop", "Use lk.start(…) or lk.resume(…)")
+            raise InvalidConfig("loop", f"{kind_of(loop)} is not a Loop", "Use lk.start(…) or lk.resume(…)")
         self.loop = loop
         self.turn: Turn | None = None
         self._length = 0

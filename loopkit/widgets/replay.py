@@ -14,7 +14,7 @@ import pandas as pd
 
 from loopkit.cache.variants import VARIANTS
 from loopkit.card import Card
-from loopkit.errors import InvalidConfig, LoopBusy, ServerError
+from loopkit.errors import InvalidConfig, LoopBusy, ServerError, kind_of
 from loopkit.records import ReplayRecord, UsageRecord
 from loopkit.replay.comparing import compare
 from loopkit.replay.costs import summary
@@ -70,7 +70,7 @@ class Replay(Panel):
     def __init__(self, session: Session, server: Server, *, home: str | Path | None = None) -> None:
         super().__init__()
         if not isinstance(session, Session):
-            raise InvalidConfig("session", f"a {type(session).__name__} is not a Session", "Use loop.session, or Session.read(…)")
+            raise InvalidConfig("session", f"{kind_of(session)} is not a Session", "Use loop.session, or Session.read(…)")
         self.session, self.server, self.home = session, server, home
         self.state = "idle"
         self._clear(0)

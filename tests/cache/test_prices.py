@@ -116,7 +116,7 @@ def test_a_price_is_a_number(bad: Any) -> None:
     [
         ({}, "no column prompt_tokens"),
         ([b"{}"], "a bytes says nothing"),
-        (7, "a int is no frame"),
+        (7, "an int is no frame"),
         ({"prompt_tokens": ["many"]}, "no numbers"),
         ({"prompt_tokens": [1], "cached_tokens": [1, 2]}, "one length"),
     ],

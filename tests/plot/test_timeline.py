@@ -95,7 +95,7 @@ def test_the_axes_given_are_used() -> None:
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        (7, "a int cannot be drawn"),
+        (7, "an int cannot be drawn"),
         (pd.DataFrame(), "no column read_tokens, ttft_ms"),
         (pd.DataFrame({"read_tokens": ["many"], "ttft_ms": 1.0, "prompt_ms": 1.0}), "read_tokens: the column holds no numbers"),
     ],
