@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopkit import __version__
 from loopkit.errors import InvalidConfig, LogError, LoopkitError, ServerRefused, WorldError, describe
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="loopkit", description="Run, resume and study LLM agent loops whose prompt cache stays warm."
     )
+    parser.add_argument("--version", action="version", version=f"loopkit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="what a stable prefix is worth, measured on a real server")
@@ -93,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     record = commands.add_parser("record", help="pass an agent's requests on to its server, and record them, until Ctrl-C")
     record.add_argument("--url", required=True, help="the server, as the agent names it; the agent's own key is passed on")
     record.add_argument("--home", type=Path, default=Path("runs"), metavar="DIR", help="where recordings/ lies (default: runs)")
-    record.add_argument("--port", type=int, default=0, metavar="N", help="on 127.0.0.1 (default: a free one)")
+    record.add_argument("--port", type=_whole, default=0, metavar="N", help="on 127.0.0.1 (default: a free one)")
     record.set_defaults(run=_record)
 
     verify = commands.add_parser("verify", help="rebuild every request from the logs and compare its SHA-256")
@@ -108,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     told = "a gate for CI: exit status 1, and the causes, where more of the cache was lost; 2 where a log cannot be read"
     check = commands.add_parser("check", parents=[errors], help=told)
     check.add_argument("path", nargs="+", type=Path, help="a home, a session's directory or a .jsonl")
-    check.add_argument("--max-lost", type=_tokens, default=0, metavar="N", help="tokens that may be lost (default: 0)")
+    check.add_argument("--max-lost", type=_whole, default=0, metavar="N", help="tokens that may be lost (default: 0)")
     check.set_defaults(run=_check)
 
     show = commands.add_parser(
@@ -185,16 +187,20 @@ def _memory_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value
+    return _at_least(1, text)
 
 
-def _tokens(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} is less than 0")
+def _whole(text: str) -> int:
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{value} is not at least {least}")
     return value
 
 

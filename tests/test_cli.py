@@ -15,6 +15,7 @@ import httpx
 import pandas as pd
 import pytest
 
+import loopkit as lk
 from loopkit import replay
 from loopkit.baseline import Baseline
 from loopkit.cli import main
@@ -122,6 +123,31 @@ def test_a_wrong_command_line_is_exit_status_2(arguments: tuple[str, ...]) -> No
     done = loopkit(*arguments)
     assert done.returncode == 2
     assert "usage: loopkit" in done.stderr
+
+
+def test_the_version_is_told() -> None:
+    done = loopkit("--version")
+    assert (done.returncode, done.stdout) == (0, f"loopkit {lk.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("demo", "--turns", "abc"), "argument --turns: 'abc' is no whole number"),
+        (("serve", "--slots", "1.5"), "argument --slots: '1.5' is no whole number"),
+        (("serve", "--context", "0"), "argument --context: 0 is not at least 1"),
+        (("replay", "x", "--repeats", ""), "argument --repeats: '' is no whole number"),
+        (("check", "x", "--max-lost", "-1"), "argument --max-lost: -1 is not at least 0"),
+        (("record", "--url", "http://h", "--port", "http"), "argument --port: 'http' is no whole number"),
+        (("memory", "recall", "x", "-k", "few"), "argument -k: 'few' is no whole number"),
+    ],
+)
+def test_a_number_that_is_none_is_told_in_words(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {said}")
 
 
 @pytest.mark.server

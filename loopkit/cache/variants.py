@@ -18,7 +18,7 @@ from msgspec import Raw
 from loopkit.cache.prompts import read
 from loopkit.cache.splice import spliced
 from loopkit.encoding import decode, encode
-from loopkit.errors import InvalidConfig
+from loopkit.errors import InvalidConfig, kind_of
 
 __all__ = ["VARIANTS", "Change", "Sent", "Variant", "applied", "variant_of", "window"]
 
@@ -126,6 +126,8 @@ def variant_of(what: Variant | Change | str) -> Variant:
         return Variant(getattr(what, "__name__", type(what).__name__), what)
     if isinstance(what, str) and (turns := re.fullmatch(r"window\(([0-9]{1,9})\)", what)):
         return window(int(turns[1]))
+    if not isinstance(what, str):
+        raise InvalidConfig("variant", f"{kind_of(what)} is no variant", "Give its name, or a function; compare takes several")
     if what not in VARIANTS:
         raise InvalidConfig("variant", f"no variant {what!r}", f"There are {', '.join([*sorted(VARIANTS), 'window(n)'])}")
     return VARIANTS[what]

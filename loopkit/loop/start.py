@@ -118,8 +118,7 @@ def start(
     """
     limits = limits or Limits()
     check_ways(on_full, carry)
-    if not isinstance(server, Server):
-        raise InvalidConfig("server", f"{kind_of(server)} is not a Server", "Use lk.serve(…) or lk.connect(url)")
+    _need_server(server)
     text, file = (None, system) if isinstance(system, Path) else (system, None)
     pinned = {**server.default_options(), **(options or {})}
     if limits.completion_tokens is not None and most_tokens(pinned) is None:
@@ -222,6 +221,7 @@ def resume(
     """
     limits = limits or Limits()
     check_ways(on_full, carry)
+    _need_server(server)
     if isinstance(memory, str) and system is None:
         why = "without system= the next epoch keeps the text of this one, its memory block with it"
         raise InvalidConfig("memory", why, "Give today's system prompt as well")
@@ -294,6 +294,13 @@ def resume_like(loop: Loop, id: SessionId | str) -> Loop:
     )
     made.on_event = loop.on_event
     return made
+
+
+def _need_server(server: Server) -> None:
+    """Refuse what cannot be asked, before there is a session, or one is opened."""
+    if not isinstance(server, Server):
+        raise InvalidConfig("server", f"{kind_of(server)} is not a Server", "Use lk.serve(…) or lk.connect(url)")
+    server.wire.need_open()
 
 
 def _next_baseline(

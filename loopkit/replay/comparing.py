@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,7 +16,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from loopkit.cache.variants import Change, Variant, variant_of
-from loopkit.errors import InvalidConfig
+from loopkit.errors import InvalidConfig, kind_of
 from loopkit.logs.load import Logs
 from loopkit.records import ReplayRecord
 from loopkit.replay.costs import UNCHANGED
@@ -26,7 +26,7 @@ from loopkit.server.client import Server
 from loopkit.server.hangup import HangUp
 from loopkit.server.stream import Delta
 
-__all__ = ["compare"]
+__all__ = ["compare", "variants_of"]
 
 COLUMNS: Final = (
     *("variant", "repeat", "request", "session", "prompt_tokens", "cached_tokens", "read_tokens", "expected_tokens"),
@@ -111,11 +111,8 @@ def compare(
     if repeats < 1:
         raise InvalidConfig("repeats", f"{repeats} is not at least 1")
     requests = kept(requests)
-    several = [variants] if isinstance(variants, str | Variant) or callable(variants) else variants
-    chosen = [variant_of(variant) for variant in several]
+    chosen = variants_of(variants)
     names = [UNCHANGED, *(variant.name for variant in chosen)]
-    if len(set(names)) < len(names):
-        raise InvalidConfig("variants", f"two of {', '.join(names)} have the same name", "Name each differently")
     found = survey(requests, server, chosen)
     frames: list[pd.DataFrame] = []
 
@@ -147,6 +144,24 @@ def compare(
                 if on_run is not None:
                     on_run(_joined(frames))
     return _joined(frames)
+
+
+def variants_of(variants: Sequence[Variant | Change | str] | Variant | Change | str) -> list[Variant]:
+    """What is to be measured beside the unchanged requests.
+
+    Raises
+    ------
+    InvalidConfig
+        When there is no such variant, or two have the same name.
+    """
+    several = [variants] if isinstance(variants, str | Variant) or callable(variants) else variants
+    if not isinstance(several, Iterable):
+        raise InvalidConfig("variants", f"{kind_of(several)} is no list of variants", "Give names, or functions")
+    chosen = [variant_of(variant) for variant in several]
+    names = [UNCHANGED, *(variant.name for variant in chosen)]
+    if len(set(names)) < len(names):
+        raise InvalidConfig("variants", f"two of {', '.join(names)} have the same name", "Name each differently")
+    return chosen
 
 
 def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:

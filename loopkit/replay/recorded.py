@@ -6,6 +6,7 @@ Knows nothing of answers or logs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Raw
@@ -16,6 +17,7 @@ from loopkit.cache.variants import Variant, applied
 from loopkit.encoding import decode, encode
 from loopkit.errors import InvalidConfig, LogError, kind_of
 from loopkit.ids import Timestamp
+from loopkit.logs.load import Logs
 from loopkit.request import Request, replayed
 from loopkit.server.client import Server
 from loopkit.session.session import Session
@@ -52,8 +54,21 @@ class Survey(NamedTuple):
 
 
 def kept(requests: Requests) -> Session | list[Request | Prompt]:
-    """Requests that can be gone through more than once."""
-    return requests if isinstance(requests, Session) else list(requests)
+    """Requests that can be gone through more than once.
+
+    Raises
+    ------
+    InvalidConfig
+        When what was given holds requests, and is none itself.
+    """
+    if isinstance(requests, Session):
+        return requests
+    if isinstance(requests, Logs):
+        raise InvalidConfig("requests", "Logs are more than requests", "Use logs.requests()")
+    if isinstance(requests, (str, bytes, Path)) or not isinstance(requests, Iterable):
+        then = "Give a session, such as loop.session, or lk.load(…).requests()"
+        raise InvalidConfig("requests", f"{kind_of(requests)} holds none that could be sent", then)
+    return list(requests)
 
 
 def recorded(requests: Session | list[Request | Prompt], server: Server) -> Iterator[Recorded]:

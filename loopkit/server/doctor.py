@@ -91,8 +91,8 @@ def examine(server: Server) -> Doctor:
 
     Raises
     ------
-    ServerRefused
-        When the server refuses a completion because its key is missing or wrong.
+    ServerRefused, ServerUnreachable
+        When the server refuses a completion because its key is missing or wrong; when it was closed here.
 
     Examples
     --------

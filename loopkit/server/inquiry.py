@@ -102,8 +102,8 @@ def ask(server: Server) -> Findings:
 
     Raises
     ------
-    ServerRefused
-        When the key is missing or wrong.
+    ServerRefused, ServerUnreachable
+        When the key is missing or wrong; when the server was closed here.
 
     Examples
     --------
@@ -112,6 +112,7 @@ def ask(server: Server) -> Findings:
     ...     [usage.cached_tokens for usage in ask(server).counts]
     [0, 57]
     """
+    server.wire.need_open()
     rounds = _ask(server, "/apply-template", {"messages": _rounds(), "tools": [_TOOL]}, Prompt)
     turns = _ask(server, "/apply-template", {"messages": _TURNS}, Prompt)
     before = _ask(server, "/slots", None, list[_Slot])

@@ -167,9 +167,13 @@ class Wire:
     def close(self) -> None:
         self._closed = True
 
-    def _open(self) -> httpx.Client:
+    def need_open(self) -> None:
+        """Refuse to go on with a server that was closed here."""
         if self._closed:
             raise ServerUnreachable(self.url, "this Server was closed here; serve or connect again", 0.0, 0)
+
+    def _open(self) -> httpx.Client:
+        self.need_open()
         client = httpx.Client(
             headers=self._headers,
             cookies=self._cookies,  # copied

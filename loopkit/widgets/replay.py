@@ -16,7 +16,7 @@ from loopkit.cache.variants import VARIANTS
 from loopkit.card import Card
 from loopkit.errors import InvalidConfig, LoopBusy, ServerError, kind_of
 from loopkit.records import ReplayRecord, UsageRecord
-from loopkit.replay.comparing import compare
+from loopkit.replay.comparing import compare, variants_of
 from loopkit.replay.costs import summary
 from loopkit.server.client import Server
 from loopkit.server.hangup import HangUp
@@ -49,7 +49,7 @@ class Replay(Panel):
     Attributes
     ----------
     frame : DataFrame or None
-        The rows of the runs that have ended; as of :func:`loopkit.replay.compare`.
+        The rows of the runs that have ended, as of :func:`loopkit.replay.compare`; of the comparison before, until one has.
 
     Examples
     --------
@@ -73,11 +73,11 @@ class Replay(Panel):
             raise InvalidConfig("session", f"{kind_of(session)} is not a Session", "Use loop.session, or Session.read(…)")
         self.session, self.server, self.home = session, server, home
         self.state = "idle"
-        self._clear(0)
-
-    def _clear(self, total: int) -> None:
         self.frame: pd.DataFrame | None = None
         self._rows: list[list[str]] = []
+        self._begin_at(0)
+
+    def _begin_at(self, total: int) -> None:
         self._done, self._total, self._hang_up = 0, total, HangUp()
 
     def run(self, variants: Sequence[str], repeats: int = 1) -> None:
@@ -87,15 +87,18 @@ class Replay(Panel):
         ------
         LoopBusy
             When this panel measures already.
+        InvalidConfig
+            When there is no such variant; what was measured before stands.
         """
         if self.running:
             raise LoopBusy(self.session.id)
+        chosen = variants_of(variants)
         requests = sum(isinstance(record, UsageRecord) for epoch in self.session.epochs for record in epoch.records)
-        self._clear(requests * (1 + len(variants)) * repeats)
+        self._begin_at(requests * (1 + len(chosen)) * repeats)
         hang_up = self._hang_up
 
         def work() -> None:
-            asked = self.session, self.server, variants, repeats
+            asked = self.session, self.server, chosen, repeats
             try:
                 compare(*asked, home=self.home, progress=False, on_request=self._count, on_run=self._take, hang_up=hang_up)
                 self.state = "done"

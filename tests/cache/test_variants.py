@@ -250,5 +250,5 @@ def test_names_that_are_none_and_bodies_that_are_none_are_refused() -> None:
 def test_a_function_that_gives_no_request_is_refused(change: Any) -> None:
     with pytest.raises(InvalidConfig, match="makes of request 1 is no Sent of JSON texts"):
         applied(Variant("mine", change), BODY, 1, MOMENT)
-    with pytest.raises(InvalidConfig, match="no variant 5"):
+    with pytest.raises(InvalidConfig, match="an int is no variant"):
         variant_of(5)  # type: ignore[arg-type]

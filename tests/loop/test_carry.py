@@ -290,8 +290,8 @@ def test_a_function_that_gives_no_text_is_refused_and_blank_text_carries_nothing
         with begin(server, tmp_path, carry=lambda records: gives.pop(0)) as loop:
             loop.ask("One.")
             loop.end_epoch()
-            for kind in ("NoneType", "bytes"):
-                with pytest.raises(InvalidConfig, match=f"carry: the function gave a {kind}, not the text"):
+            for kind in ("None", "a bytes"):
+                with pytest.raises(InvalidConfig, match=f"carry: the function gave {kind}, not the text"):
                     loop.ask("Two.")
                 assert (loop.session.ended, loop.session.epoch, len(script.requests)) == (True, 0, 1)
             loop.ask("Two.")

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from loopkit.errors import InvalidConfig, SessionClosed
+from loopkit.errors import InvalidConfig, ServerUnreachable, SessionClosed
 from loopkit.loop.limits import Limits
 from loopkit.loop.loop import Loop
 from loopkit.loop.port import PythonPort
-from loopkit.loop.start import start
+from loopkit.loop.start import resume, start
 from loopkit.loop.tools import Registry
 from loopkit.plot import prefix_reuse
 from loopkit.server.client import Server, connect, serve
@@ -47,6 +47,21 @@ def test_a_wrong_argument_of_start_is_named_and_leaves_no_session(
 def test_what_is_no_server_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"server: a str is not a Server\. Use lk\.serve"):
         start(cast(Server, "http://127.0.0.1:8080"), system="Be brief.", home=tmp_path)
+
+
+def test_a_server_that_was_closed_is_refused_before_there_is_a_session(tmp_path: Path) -> None:
+    with scripted(done(9, 0, 1)) as (server, _):
+        begin(server, tmp_path / "before").close()
+        server.close()
+        calls: list[Callable[[], object]] = [
+            lambda: begin(server, tmp_path / "home"),
+            lambda: resume("s", server, home=tmp_path / "before"),
+            server.doctor,
+        ]
+        for call in calls:
+            with pytest.raises(ServerUnreachable, match=r"this Server was closed here; serve or connect again$"):
+                call()
+    assert not (tmp_path / "home").exists()
 
 
 def test_what_is_no_text_is_not_asked(tmp_path: Path) -> None:

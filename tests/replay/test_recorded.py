@@ -75,13 +75,38 @@ def test_what_cannot_be_sent_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="request 2 holds no body"):
         list(recorded([Prompt(body=b"{}"), Prompt(tokens=[1])], server(None, None)))
     for other in (body("Hé."), None, "runs/sessions/a"):
-        with pytest.raises(InvalidConfig, match=r"requests: number 1 is a (bytes|NoneType|str)"):
+        with pytest.raises(InvalidConfig, match=r"requests: number 1 is (a bytes|None|a str)"):
             list(recorded([other], server(None, None)))  # type: ignore[list-item]
     with pytest.raises(LogError, match="of a log that holds counts and no bodies"):
         replay.run([], server("llama.cpp", "tiny"))
 
 
 @pytest.mark.server
+def test_what_holds_requests_and_is_none_says_how_to_give_them(tmp_path: Path) -> None:
+    with scripted(done(40, 0, 3)) as (server, script), begin(server, tmp_path) as loop:
+        loop.ask("One.")
+        wrong: list[tuple[Any, str]] = [
+            (load(tmp_path), "requests: Logs are more than requests. Use logs.requests()"),
+            (str(tmp_path), "requests: a str holds none that could be sent. Give a session, such as loop.session, or"),
+            (tmp_path, "Path holds none that could be sent"),
+            (loop, "requests: a Loop holds none that could be sent"),
+            (None, "requests: None holds none that could be sent"),
+        ]
+        for given, said in wrong:
+            with pytest.raises(InvalidConfig) as of_run:
+                replay.run(given, server)
+            with pytest.raises(InvalidConfig) as of_compare:
+                replay.compare(given, server, "live_system")
+            assert said in str(of_run.value) == str(of_compare.value)
+        several: Any = ["clock_in_system"]
+        with pytest.raises(InvalidConfig, match=r"^variant: a list is no variant\. Give its name, or a function; compare"):
+            replay.run(loop.session, server, several)
+        for variants in (5, [several], None):
+            with pytest.raises(InvalidConfig, match=r"^variants?: (an int|a list|None) is no (list of )?variant"):
+                replay.compare(loop.session, server, variants)  # type: ignore[arg-type]
+        assert len(script.requests) == 1
+
+
 def test_what_a_server_takes_and_is_no_json_by_the_letter_is_replayed(tiny: Server, tmp_path: Path) -> None:
     prompts = [Prompt(body="\ufeff".encode() + body("Hé.", max_tokens=2))] * 2
     usage = replay.run(prompts, tiny, home=tmp_path).usage

@@ -94,10 +94,35 @@ def test_an_error_is_shown_and_raised_where_it_is_waited_for(tmp_path: Path) -> 
             panel.run(["tools_shuffled"])
             with pytest.raises(InvalidConfig, match="changes none"):
                 panel.wait()
-            panel.run(["nonsense"])
-            with pytest.raises(InvalidConfig, match="nonsense"):
+
+
+@pytest.mark.filterwarnings("ignore:a run may find what the one before left")
+def test_a_comparison_that_cannot_be_made_leaves_the_last_one(tmp_path: Path) -> None:
+    with scripted(*[done(30, 0, 6)] * 5) as (server, _), begin(server, tmp_path) as loop:
+        loop.ask("One.")
+        with Replay(loop.session, server) as panel:
+            panel._repr_mimebundle_()
+            panel.run("live_system")
+            panel.wait()
+            assert (panel._done, panel._total) == (2, 2), "a name by itself is one variant"
+            good, said = panel.frame, repr(panel)
+            assert good is not None
+            with pytest.raises(InvalidConfig, match="no variant 'live'"):
+                panel.run(["live"])
+            assert panel.frame is good
+            assert repr(panel) == said
+            panel.run(["tools_shuffled"])
+            with pytest.raises(InvalidConfig, match="changes none"):
                 panel.wait()
-    with pytest.raises(InvalidConfig, match="a str is not a Session"):
+            assert panel.frame is good
+            panel.run(["clock_in_system"])
+            panel.wait()
+            assert panel.frame is not None
+            assert set(panel.frame["variant"]) == {"unchanged", "clock_in_system"}
+
+
+def test_a_replay_is_of_a_session() -> None:
+    with scripted() as (server, _), pytest.raises(InvalidConfig, match="a str is not a Session"):
         Replay("s", server)  # type: ignore[arg-type]
 
 
