@@ -11,7 +11,9 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,6 @@ from loopkit.errors import InvalidConfig, LogError, LoopkitError, ServerRefused,
 
 if TYPE_CHECKING:
     from loopkit.cache.prompts import Prompt
-    from loopkit.request import Request
     from loopkit.session.session import Session
 
 __all__ = ["main"]
@@ -45,6 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     1
     """
     asked = _parser().parse_args(arguments)
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn
+        return _run(asked)
+
+
+def _run(asked: argparse.Namespace) -> int:
     try:
         return int(asked.run(asked))
     except LoopkitError as error:
@@ -59,6 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as a line of its own, above a bar that is being drawn."""
+    from tqdm import tqdm
+
+    tqdm.write(f"loopkit: {message}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,12 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="what a server offers and lacks for a warm cache; one tiny completion, twice")
     doctor.add_argument("url", help="the server's base URL")
     doctor.add_argument("--model", help="its name, where the server has several")
-    doctor.add_argument(
-        "--api-key-file",
-        type=Path,
-        metavar="FILE",
-        help="a file that holds the key (default: LOOPKIT_API_KEY)",
-    )
+    doctor.add_argument("--api-key-file", type=Path, metavar="FILE", help="a file that holds the key (default: LOOPKIT_API_KEY)")
     doctor.set_defaults(run=_doctor)
 
     record = commands.add_parser("record", help="pass an agent's requests on to its server, and record them, until Ctrl-C")
@@ -186,14 +195,6 @@ def _memory_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_memory)
 
 
-def _count(text: str) -> int:
-    return _at_least(1, text)
-
-
-def _whole(text: str) -> int:
-    return _at_least(0, text)
-
-
 def _at_least(least: int, text: str) -> int:
     try:
         value = int(text)
@@ -202,6 +203,9 @@ def _at_least(least: int, text: str) -> int:
     if value < least:
         raise argparse.ArgumentTypeError(f"{value} is not at least {least}")
     return value
+
+
+_count, _whole = partial(_at_least, 1), partial(_at_least, 0)
 
 
 def _demo(asked: argparse.Namespace) -> int:
@@ -327,7 +331,8 @@ def _replay(asked: argparse.Namespace) -> int:
             raise LogError(str(file), "it exists already, and nothing is ever overwritten", "Choose another --out")
     requests = _requests(asked.session)
     variants = [name.strip() for name in asked.variants.split(",") if name.strip()]
-    known = [(len(each.body or b""), each.slot or 0) for each in _each(requests)]
+    whole = requests if isinstance(requests, list) else requests.requests()
+    known = [(len(each.body or b""), each.slot or 0) for each in whole]
     size = max((size for size, _ in known), default=0)
     context = 1024 + (size if asked.model == "tiny" else size // 2)  # of the tiny model a byte is a token
     slots = 1 + max((slot for _, slot in known), default=0)
@@ -365,10 +370,6 @@ def _requests(path: Path) -> Session | list[Prompt]:
         return Session.read(path.absolute().parent.parent, SessionId(path.absolute().name))
     need_one(path)
     return list(load(path).requests())
-
-
-def _each(requests: Session | list[Prompt]) -> Iterable[Request | Prompt]:
-    return requests if isinstance(requests, list) else requests.requests()
 
 
 def _memory(asked: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from loopkit.record import proxy
 from loopkit.records import ServerFacts, TagsFacts
 from loopkit.server.client import Server
 from loopkit.session.session import Session
+from tests.loop import shop
+from tests.server.scripted import Scripted
 
 
 def loopkit(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
@@ -243,6 +246,23 @@ def test_what_the_system_refuses_is_one_line_too(tmp_path: Path) -> None:
     done = loopkit("demo", "--model", "tiny", "--out", tmp_path / "file")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"loopkit: {tmp_path / 'file'}: File exists\n"
+
+
+def test_a_warning_is_a_line_of_its_own_above_the_bar(tmp_path: Path) -> None:
+    with (
+        shop.scripted(shop.done(30, 0, 6)) as (server, _),
+        start(server, system="Be brief.", home=tmp_path, id="s", memory="") as loop,
+    ):
+        loop.on_event = None
+        loop.ask("One.")
+    with Scripted([shop.done(30, 0, 6)] * 2, only="/chat/completions") as script:
+        session, out = tmp_path / "sessions" / "s", tmp_path / "out"
+        done = loopkit("replay", session, "--url", script.url, "--variants", "clock_in_system", "--out", out)
+    assert done.returncode == 0, done.stderr
+    said = "loopkit: a run may find what the one before left, see the column cold: there is no slot that could be emptied"
+    assert said in re.split("[\r\n]", done.stderr)
+    assert "Warning" not in done.stderr
+    assert ".py" not in done.stderr
 
 
 @pytest.mark.server

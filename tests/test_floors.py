@@ -79,7 +79,7 @@ OUTSIDE = {
     "pydantic_core": {"loop"},  # the types of pydantic's schemas
     "pydantic_settings": {"config"},
     "referencing": {"loop"},  # references inside a JSON schema, fetched from nowhere
-    "tqdm": {"logs", "server", "replay", "sweep", "demo"},  # progress
+    "tqdm": {"logs", "server", "replay", "sweep", "demo", "cli"},  # progress, and warnings above it
     "xllamacpp": {"server"},  # llama.cpp's own server
     "zlib_ng": {"encoding"},  # a faster CRC-32
 }
