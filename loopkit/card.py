@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Card", "escaped", "shown"]
+__all__ = ["Card", "counted", "escaped", "shown"]
 
 WIDTH = 110
 MOST, LEAST = 100, 20
@@ -34,6 +34,17 @@ def shown(text: str, most: int = LONGEST) -> str:
     """
     left = len(text) - most
     return _UNSHOWABLE.sub("·", text[:most]) + (f"… [{left:,} more character{'s' if left > 1 else ''}]" if left > 0 else "")
+
+
+def counted(count: int, one: str, more: str | None = None) -> str:
+    """A number of things in words.
+
+    Examples
+    --------
+    >>> counted(1, "loss", "losses"), counted(0, "request"), counted(1200, "request")
+    ('1 loss', '0 requests', '1,200 requests')
+    """
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 
 def escaped(text: str) -> str:

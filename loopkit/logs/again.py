@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from loopkit.baseline import Baseline, message_of, system_message
+from loopkit.baseline import message_of, system_message
 from loopkit.cache.seen import Seen, seen_in
 from loopkit.errors import LogError
 from loopkit.logs.columns import Columns, Message, message, message_columns
@@ -19,13 +19,13 @@ from loopkit.messages import encode_message
 from loopkit.records import Assistant, LogRecord, SessionStart, ToolResult, User
 from loopkit.session.journal import Fault, checked_blocks, torn
 from loopkit.session.scan import decode_block
-from loopkit.session.store import Epoch, baseline_path, load_baseline
+from loopkit.session.store import Epoch, load_baseline
 
 __all__ = ["read_messages", "read_requests"]
 
 
-def read_messages(path: Path, lines: int, *, content: bool) -> Columns:
-    """Read the messages of an epoch, in the order in which they are sent; the system message where its file is there.
+def read_messages(path: Path, lines: int, *, content: bool, system: bool = True) -> Columns:
+    """Read the messages of an epoch, in the order in which they are sent.
 
     Parameters
     ----------
@@ -35,26 +35,27 @@ def read_messages(path: Path, lines: int, *, content: bool) -> Columns:
         How many of the first lines count.
     content : bool
         Whether to keep their text.
+    system : bool
+        Whether the baseline's is among them; False where it is known not to be the one that was sent.
 
     Raises
     ------
     TornLog, BaselineError, SessionIOError
-        Where the log is not what a session writes.
+        Where the log, or its baseline, is not what a session writes.
     LogError
         Where it is shorter now.
     """
-    return message_columns(_messages(path, lines, content=content))
+    return message_columns(_messages(path, lines, content=content, system=system))
 
 
-def _messages(path: Path, lines: int, *, content: bool) -> Iterator[Message]:
-    file = baseline_path(path.parent, int(path.stem))
-    if file.exists():
-        system = system_message(Baseline.load(file))
-        yield message(None, 0, "system", encode_message(system), content=system.content if content else None)
+def _messages(path: Path, lines: int, *, content: bool, system: bool) -> Iterator[Message]:
     index = carried = turn = 0
     for record in _records(path, lines):
-        if isinstance(record, SessionStart) and record.carried is not UNSET:
-            carried = record.carried.records
+        if isinstance(record, SessionStart):
+            carried = 0 if record.carried is UNSET else record.carried.records
+            if system:
+                first = system_message(load_baseline(path.parent, record))
+                yield message(None, 0, "system", encode_message(first), content=first.content if content else None)
         sent = message_of(record)
         if sent is None or not isinstance(record, (User, Assistant, ToolResult)):
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +70,7 @@ def read_file(file: File, errors: Errors = "raise") -> Read:
             from loopkit.logs.tables import read_parquet  # pandas is loaded where it is needed
 
             return Read(*read_parquet(file.path.parent))
-        reader = _reader(file.path)
+        reader = _reader(file.path, errors)
         if reader is None:
             return Read(*adapters.read(file.path, errors=errors))
         return _ours(file.path, reader, errors)
@@ -79,7 +80,7 @@ def read_file(file: File, errors: Errors = "raise") -> Read:
         return Read((), (problem_of(error, str(file.path)),))
 
 
-def _reader(path: Path) -> Callable[..., Part | None] | None:
+def _reader(path: Path, errors: Errors) -> Callable[..., Part | None] | None:
     """What reads a log of ours; None for any other file."""
     try:
         with open_regular(path, len(SESSION)) as file:  # so that no more is read of it, for there may be many
@@ -89,7 +90,7 @@ def _reader(path: Path) -> Callable[..., Part | None] | None:
     if head.startswith(REPLAY) or path.parent.name == "replays":
         return read_replay
     if is_log_name(path.name) and (head in (b"", SESSION) or path.with_suffix(".baseline.json").is_file()):
-        return read_epoch
+        return partial(read_epoch, errors=errors)
     if head == SESSION:
         raise LogError(
             str(path), "a session's log under another name", "It is read as 0.jsonl, in a directory of the session's name"

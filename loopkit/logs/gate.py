@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from loopkit.card import counted
 from loopkit.errors import InvalidConfig
 from loopkit.logs.load import Loadable, load
 from loopkit.logs.problems import Errors
@@ -51,23 +52,30 @@ def gate(what: Loadable, max_lost: int = 0, *, errors: Errors = "raise") -> Gate
     if not isinstance(max_lost, int):
         raise InvalidConfig("max_lost", f"{max_lost!r} is no number of tokens")
     logs = load(what, errors=errors)
-    faults = [str(problem) for problem in logs.unread if errors == "report" and problem.kind != "left_out"]
+    faults = [
+        str(problem)
+        for problem in logs.unread
+        if problem.kind == "baseline" or (errors == "report" and problem.kind != "left_out")
+    ]
+    cut = len({problem.path for problem in logs.unread if problem.kind in ("torn", "unreadable")})
+    whole = f"; {counted(cut, 'log was', 'logs were')} not read whole" if cut else ""
     lines: list[str] = []
     replays = set(logs.sessions.loc[logs.sessions["source"] == "replay", "session"])
     others = set(logs.sessions["session"]) - replays
     if others and replays:
         broken = int(logs.where(session=sorted(replays)).cache_loss["lost_tokens"].sum())
-        lines = [f"{len(replays):,} replays left out, which break the contract on purpose and lost {broken:,} tokens"]
+        many = counted(len(replays), "replay")
+        lines = [f"{many} left out, which break the contract on purpose and lost {counted(broken, 'token')}"]
         logs = logs.where(session=sorted(others))
     usage, losses = logs.usage, logs.cache_loss
     told = int(usage["cached_tokens"].notna().sum())
     if not told:
-        return Gate(
-            ok=False, lost_tokens=0, lines=(*faults, *lines, "no request says how much was cached: nothing could be judged")
-        )
+        why = f"no request says how much was cached: nothing could be judged{whole}"
+        return Gate(ok=False, lost_tokens=0, lines=(*faults, *lines, why))
     lost = int(losses["lost_tokens"].sum())
     lines = [*causes(losses), *faults, *lines]
     named = lost - int(losses.loc[losses["cause"] == "unexplained", "lost_tokens"].sum())
     share = f"{named / lost:.0%} with a cause" if lost else "nothing to explain"
-    lines.append(f"lost {lost:,} tokens of at most {max_lost:,}; cached counts in {told:,} of {len(usage):,} requests; {share}")
+    judged = f"cached counts in {told:,} of {counted(len(usage), 'request')}"
+    lines.append(f"lost {counted(lost, 'token')} of at most {max_lost:,}; {judged}; {share}{whole}")
     return Gate(ok=lost <= max_lost, lost_tokens=lost, lines=tuple(lines))

@@ -97,8 +97,8 @@ class Logs:
 
         Raises
         ------
-        TornLog, LogError, SessionIOError
-            When a log is not any more what it was, or a message is none.
+        TornLog, BaselineError, LogError, SessionIOError
+            When a log or its baseline is not what it was, or a message is none. Where a baseline was reported, its row is missing.
         """
         return self._frame("messages", lambda: frames.messages(self.parts, content=self.content))
 

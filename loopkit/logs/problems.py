@@ -34,7 +34,7 @@ class Problem(msgspec.Struct, frozen=True):
     offset: int | None
     "Byte offset of the line, or of the byte in it that is wrong."
     kind: str
-    "``torn``, ``unreadable``, ``not_a_log``, ``impossible_reuse`` or ``left_out``; of a foreign log also what its adapter says."
+    "``torn``, ``unreadable``, ``not_a_log``, ``impossible_reuse``, ``baseline``, ``left_out``; or what a log's adapter says."
     why: str
     count: int = 1
     "Lines of a damaged stretch, or entries left out."

@@ -20,15 +20,17 @@ import numpy as np
 from msgspec import UNSET, Raw
 from numpy.typing import NDArray
 
-from loopkit.errors import TornLog
+from loopkit.errors import BaselineError, TornLog
 from loopkit.logs.again import read_messages, read_requests
 from loopkit.logs.columns import COUNT, REQUESTS, Growing, Part, loss_columns, times
 from loopkit.logs.heads import ASSISTANT, END, LOSS, RESULT, START, USAGE, USER, heads
 from loopkit.logs.impossible import impossible_in, reported_in
 from loopkit.logs.lines import Lines, sound_lines
 from loopkit.logs.named import session_dir, times_named, torn_at
+from loopkit.logs.problems import Errors, Problem
 from loopkit.records import CacheLoss, EpochEnd, ReplayRecord, SessionStart, UsageRecord
 from loopkit.session.live import is_locked, settled
+from loopkit.session.store import read_baseline
 
 __all__ = ["read_epoch", "read_replay"]
 
@@ -124,7 +126,7 @@ class _Pass:
                     self.start = fact
 
 
-def read_epoch(path: Path, *, lines: int | None = None) -> Part | None:
+def read_epoch(path: Path, *, lines: int | None = None, errors: Errors = "raise") -> Part | None:
     """Read the log of one epoch of a session.
 
     Parameters
@@ -133,6 +135,9 @@ def read_epoch(path: Path, *, lines: int | None = None) -> Part | None:
         ``<session directory>/<epoch>.jsonl``
     lines : int, optional
         How many of the first lines to read, up to their last whole group; all where not given.
+    errors : "raise" or "report"
+        Whether messages are refused, or go without the system message, where the baseline is not the one that was sent; that is
+        one of the part's problems, for no count rests on it.
 
     Returns
     -------
@@ -144,18 +149,18 @@ def read_epoch(path: Path, *, lines: int | None = None) -> Part | None:
     TornLog
         With file and line.
     """
-    return settled(path.parent, lambda: _read_epoch(path, lines))
+    return settled(path.parent, lambda: _read_epoch(path, lines, errors))
 
 
-def _read_epoch(path: Path, limit: int | None) -> Part | None:
+def _read_epoch(path: Path, limit: int | None, errors: Errors) -> Part | None:
     seen = _Pass(path, cut=limit is not None)
     with times_named(path):
         for lines in _lines(path, limit):
             seen.take(lines)
-        return None if not seen.kinds and seen.may_end_anywhere() else _part(seen)
+        return None if not seen.kinds and seen.may_end_anywhere() else _part(seen, errors)
 
 
-def _part(seen: _Pass) -> Part:
+def _part(seen: _Pass, errors: Errors) -> Part:
     path = seen.path
     open_end = seen.cut and seen.kinds[-1:] == b"g"
     start, begin, asked, before = _ordered(seen)
@@ -187,7 +192,7 @@ def _part(seen: _Pass) -> Part:
         "ended": moments[-1 - began.size : -1],
         "tool_calls": np.bincount(results, minlength=began.size + 1)[1:],
     }
-    baseline = path.with_suffix(".baseline.json")
+    size, strange = _baseline(path.parent, start)
     return Part(
         source="loopkit",
         path=str(path.parent),
@@ -198,17 +203,25 @@ def _part(seen: _Pass) -> Part:
         engine=start.server.engine,
         slot=start.slot,
         baseline_sha256=start.baseline_sha256,
-        baseline_bytes=baseline.stat().st_size if baseline.is_file() else None,
+        baseline_bytes=size,
         started=moments[0],
         ended=moments[-1],
         end_reason=None if seen.end is None else seen.end.reason,
         usage=usage,
         losses=losses,
-        problems=impossible_in(path, start.server.engine, usage, of_requests, seen.reported),
+        problems=(*strange, *impossible_in(path, start.server.engine, usage, of_requests, seen.reported)),
         turns=turns,
-        messages=partial(read_messages, path, kinds.size),
+        messages=partial(read_messages, path, kinds.size, system=errors == "raise" or not strange),
         requests=partial(read_requests, path, kinds.size),
     )
+
+
+def _baseline(directory: Path, start: SessionStart) -> tuple[int | None, tuple[Problem, ...]]:
+    """The size of the baseline that an epoch was written under, or what is wrong with the file."""
+    try:
+        return len(read_baseline(directory, start)), ()
+    except BaselineError as error:
+        return None, (Problem(str(error.path), None, None, "baseline", error.why),)
 
 
 def read_replay(path: Path, *, lines: int | None = None) -> Part:

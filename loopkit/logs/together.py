@@ -5,7 +5,7 @@ Knows nothing of files' contents, of formats or of dataframes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,12 +49,15 @@ def together(parts: Sequence[Part], problems: Iterable[Problem], errors: Errors)
     return Together(tuple(epochs[number] for epochs in by_session.values() for number in sorted(epochs)), tuple(known))
 
 
-def _file(part: Part) -> str:
-    """The file that a part was read from."""
-    return str(Path(part.path, f"{part.epoch}.jsonl")) if part.source == "loopkit" else part.path
+def _files(part: Part) -> Iterator[str]:
+    """The file that a part was read from, and the one that it names."""
+    if part.source != "loopkit":
+        yield part.path
+    else:
+        yield from (str(Path(part.path, f"{part.epoch}{end}")) for end in (".jsonl", ".baseline.json"))
 
 
 def problems_of_others(problems: Iterable[Problem], parts: Iterable[Part]) -> tuple[Problem, ...]:
     """The problems of files that these parts were not read from."""
-    files = set(map(_file, parts))
+    files = {file for part in parts for file in _files(part)}
     return tuple(problem for problem in problems if problem.path not in files)

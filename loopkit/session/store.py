@@ -42,6 +42,7 @@ __all__ = [
     "log_numbers",
     "log_path",
     "need_one",
+    "read_baseline",
     "read_epochs",
     "read_live",
     "session_directories",
@@ -168,9 +169,14 @@ def load_baseline(directory: Path, start: SessionStart) -> Baseline:
     BaselineMismatch
         When it is not the one whose hash ``session_start`` holds.
     """
+    return Baseline.from_json(read_baseline(directory, start), str(baseline_path(directory, start.epoch)))
+
+
+def read_baseline(directory: Path, start: SessionStart) -> bytes:
+    """Read its bytes alone, which are those that were written; raises as `load_baseline` does."""
     path = baseline_path(directory, start.epoch)
     try:
-        with open_regular(path) as file:
+        with open_regular(path, 0) as file:  # it is read at once
             data = file.read()
     except OSError as error:
         then = f"Put back the file whose SHA-256 is {start.baseline_sha256}: no request can be rebuilt without it"
@@ -178,7 +184,7 @@ def load_baseline(directory: Path, start: SessionStart) -> Baseline:
     found = sha256(data)
     if found != start.baseline_sha256:
         raise BaselineMismatch(str(path), start.baseline_sha256, found)
-    return Baseline.from_json(data, str(path))
+    return data
 
 
 class Tail(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from loopkit.encoding import encode_texts
+from loopkit.encoding import encode_texts, sha256
 from loopkit.records import (
     Assistant,
     LogRecord,
@@ -27,6 +27,7 @@ from loopkit.records import (
 )
 from loopkit.session.journal import close_line
 
+BASELINE = b'{"system":"Be brief.","tools":[]}'
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 ALIKE = 25
 "So many different sessions a home has; the others are copies under names of their own."
@@ -53,7 +54,7 @@ def write_home(home: Path, sessions: int, kilobytes: float) -> int:
 
 def _write(path: Path, bodies: Iterator[bytes], longest: int) -> int:
     path.parent.mkdir(parents=True)
-    path.with_name("0.baseline.json").write_bytes(b'{"system":"Be brief.","tools":[]}')
+    path.with_name("0.baseline.json").write_bytes(BASELINE)
     crc = 0
     with path.open("wb") as file:
         for body in _upto(bodies, longest):
@@ -136,7 +137,7 @@ def _start(session: str) -> SessionStart:
     facts = ServerFacts(engine="llama.cpp", model="m", context_size=1 << 20)
     start: dict[str, Any] = {
         "slot": 0,
-        "baseline_sha256": "a" * 64,
+        "baseline_sha256": sha256(BASELINE),
         "options": {},
         "server": facts,
         "tags": TagsFacts(id="default"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,8 +17,9 @@ from msgspec import structs
 from loopkit import cache
 from loopkit.cache.prompts import Prompt
 from loopkit.encoding import decode, sha256
-from loopkit.errors import BaselineError, InvalidConfig, LogError, TornLog
+from loopkit.errors import BaselineError, BaselineMismatch, InvalidConfig, LogError, TornLog
 from loopkit.logs.load import Logs, load
+from loopkit.logs.problems import Errors
 from loopkit.loop.start import start as begin
 from loopkit.records import LogRecord
 from loopkit.server.client import connect, serve
@@ -25,6 +27,7 @@ from loopkit.session.journal import close_line
 from tests.logs.make import assistant, end, kept, loss, replay, stamp, start, usage, user, write, write_session
 from tests.logs.test_load import TOOLS, column
 
+ERRORS: tuple[Errors, ...] = ("raise", "report")
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
 
@@ -248,6 +251,53 @@ def test_what_an_adapter_knows_of_a_prompt_is_given_on(tmp_path: Path) -> None:
     assert [(row["unit"], row["input_length"], len(row["hash_ids"])) for row in rows[:2]] == [("tokens", 10, 3), ("blocks", 3, 3)]
     assert rows[2]["unit"] == "bytes"
     assert logs.diagnose().requests == 4
+
+
+@pytest.mark.parametrize("errors", ERRORS)
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda file: file.write_bytes(file.read_bytes().replace(b"brief", b"chief")), "its SHA-256 is "),
+        (Path.unlink, "cannot be read: No such file or directory"),
+    ],
+)
+def test_a_baseline_that_is_not_what_the_log_was_written_under_is_told_and_not_shown(
+    change: Callable[[Path], object], why: str, errors: Errors, tmp_path: Path
+) -> None:
+    """What is counted does not rest on it, so it is loaded; the system prompt does."""
+    write_session(tmp_path, "a", [start("a"), *kept(1), end(9)], [start("a", 1, at=20), *kept(2)])
+    write_session(tmp_path, "b", [start("b"), *kept(1)])
+    file = tmp_path / "sessions/a/1.baseline.json"
+    change(file)
+    logs = load(tmp_path, errors=errors, content=True)
+    assert len(logs.usage) == 4
+    [problem] = logs.unread
+    assert (problem.path, problem.kind, problem.line) == (str(file), "baseline", None)
+    assert problem.why.startswith(why)
+    assert logs.where(session="b").unread == ()
+    assert logs.where(session="a").concat(load(tmp_path / "sessions/a", errors=errors)).unread == (problem,)
+    with pytest.raises(BaselineError, match=re.escape(f"{file}: {why}")):
+        list(logs.requests())
+    if errors == "raise":
+        with pytest.raises(BaselineError, match=re.escape(f"{file}: {why}")):
+            _ = logs.messages
+    else:
+        made = logs.messages
+        assert column(made[made["role"] == "system"], "epoch") == [0, 0], "all that is sound"
+        assert not made["content"].str.contains("chief").any()
+        logs.to_csv(tmp_path / "csv")
+
+
+def test_a_baseline_that_is_changed_after_the_loading_is_not_shown(tmp_path: Path) -> None:
+    file = write_session(tmp_path, "a", [start("a"), *kept(1)]) / "0.baseline.json"
+    for errors in ERRORS:
+        logs = load(tmp_path, errors=errors)
+        sound = file.read_bytes()
+        file.write_bytes(sound.replace(b"brief", b"chief"))
+        with pytest.raises(BaselineMismatch):
+            _ = logs.messages
+        file.write_bytes(sound)
+        assert column(logs.messages, "role") == ["system", "user", "assistant"]
 
 
 @pytest.mark.parametrize("errors", ["ignore", "", None])

@@ -13,6 +13,8 @@ from loopkit.logs.gate import gate
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import start
 from loopkit.server.client import Server
+from tests.logs import make
+from tests.logs.make import kept, write_session
 from tests.loop.shop import done, scripted
 
 
@@ -35,7 +37,7 @@ def test_a_warm_session_passes_and_its_replays_do_not_count(tiny: Server, tmp_pa
     (log,) = (tmp_path / "replays").glob("*.jsonl")
     passed, alone = gate(tmp_path), gate(log)
     assert (passed.ok, passed.lost_tokens) == (True, 0)
-    left_out = f"1 replays left out, which break the contract on purpose and lost {alone.lost_tokens:,} tokens"
+    left_out = f"1 replay left out, which break the contract on purpose and lost {alone.lost_tokens:,} tokens"
     assert passed.lines == (
         left_out,
         "lost 0 tokens of at most 0; cached counts in 3 of 3 requests; nothing to explain",
@@ -78,3 +80,29 @@ def test_a_log_whose_last_line_is_torn_is_status_2_and_judged_where_faults_are_r
     ran = command(torn, "--errors", "report", "--max-lost", "1000000")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "live.jsonl:13: the last line is cut off (byte" in ran.stdout
+    assert ran.stdout.splitlines()[-1].endswith("; 1 log was not read whole")
+
+
+def test_how_many_logs_were_not_read_whole_stands_in_the_last_line(tmp_path: Path) -> None:
+    for name in "abc":
+        write_session(tmp_path, name, [make.start(name), *kept(2)])
+    for name in "ab":
+        log = tmp_path / "sessions" / name / "0.jsonl"
+        log.write_bytes(log.read_bytes().replace(b"Lima", b"Rome"))
+    (tmp_path / "sessions/c/0.baseline.json").unlink()
+    (tmp_path / "sessions/c/0.baseline.json").mkdir()
+    seen = gate(tmp_path, errors="report")
+    assert seen.lines[-1].endswith("; 2 logs were not read whole"), seen.lines
+    assert any("0.baseline.json: cannot be read" in line for line in seen.lines)
+    alone = gate(tmp_path / "sessions/a", errors="report")
+    assert not alone.ok
+    assert alone.lines[-1] == "no request says how much was cached: nothing could be judged; 1 log was not read whole"
+
+
+def test_a_baseline_that_is_not_the_logs_own_is_named_and_counts_are_judged(tmp_path: Path) -> None:
+    """Counts do not rest on it."""
+    directory = write_session(tmp_path, "a", [make.start("a"), *kept(2)])
+    (directory / "0.baseline.json").write_bytes(b"{}")
+    told, judged = gate(tmp_path).lines
+    assert told.startswith(f"{directory / '0.baseline.json'}: its SHA-256 is ")
+    assert judged == "lost 0 tokens of at most 0; cached counts in 2 of 2 requests; nothing to explain"
