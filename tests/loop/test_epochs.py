@@ -424,23 +424,24 @@ def _down() -> Any:
 
 
 def test_an_epoch_with_open_calls_cannot_be_ended(tmp_path: Path) -> None:
-    with scripted(calling(("a", "wide", '{"city":"Lima"}'))) as (server, _), begin(server, tmp_path, tools=[wide]) as loop:
+    with scripted(calling(("a", "wide", '{"city":"Lima"}'))) as (server, _):
+        with begin(server, tmp_path, tools=[wide]) as loop:
 
-        def die(event: object) -> None:
-            if isinstance(event, UsageRecord):
-                raise SystemExit
+            def die(event: object) -> None:
+                if isinstance(event, UsageRecord):
+                    raise SystemExit
 
-        extend = loop.session.extend
-        loop.session.extend = lambda records: _only_once(extend, [*records])  # type: ignore[method-assign]
-        with pytest.raises(SystemExit):
-            loop.ask("Go?", on_event=die)
-    with quiet(resume("s", server, home=tmp_path, tools=[wide])) as loop:
-        assert loop.pending
-        with pytest.raises(PendingCalls, match="wide"):
+            extend = loop.session.extend
+            loop.session.extend = lambda records: _only_once(extend, [*records])  # type: ignore[method-assign]
+            with pytest.raises(SystemExit):
+                loop.ask("Go?", on_event=die)
+        with quiet(resume("s", server, home=tmp_path, tools=[wide])) as loop:
+            assert loop.pending
+            with pytest.raises(PendingCalls, match="wide"):
+                loop.end_epoch()
+            loop.settle("interrupted")
             loop.end_epoch()
-        loop.settle("interrupted")
-        loop.end_epoch()
-        assert loop.session.ended
+            assert loop.session.ended
 
 
 def _only_once(extend: Any, records: list[Any]) -> None:
