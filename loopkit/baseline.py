@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self, assert_never
 
 import msgspec
 
-from loopkit.card import Card
+from loopkit.card import Card, counted
 from loopkit.encoding import decode, encode
 from loopkit.errors import BaselineError, EncodeError, describe
 from loopkit.ids import Sha256Hash
@@ -100,7 +100,7 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _card(self) -> Card:
         tools = ", ".join(tool.function.name for tool in self.tools) or "none"
-        return Card("Baseline", [("system", f"{len(self.system):,} characters"), ("tools", tools)])
+        return Card("Baseline", [("system", counted(len(self.system), "character")), ("tools", tools)])
 
     def __repr__(self) -> str:
         return self._card().text()

@@ -33,7 +33,7 @@ def shown(text: str, most: int = LONGEST) -> str:
     ('a·[31mb', 'wordword… [392 more characters]')
     """
     left = len(text) - most
-    return _UNSHOWABLE.sub("·", text[:most]) + (f"… [{left:,} more character{'s' if left > 1 else ''}]" if left > 0 else "")
+    return _UNSHOWABLE.sub("·", text[:most]) + (f"… [{counted(left, 'more character')}]" if left > 0 else "")
 
 
 def counted(count: int, one: str, more: str | None = None) -> str:

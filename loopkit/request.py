@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, AnyStr, NamedTuple
 
 from loopkit.baseline import Baseline, message_of, system_message
+from loopkit.card import counted
 from loopkit.encoding import encode, sha256
 from loopkit.errors import ContractBroken, InvalidConfig
 from loopkit.messages import encode_message
@@ -78,7 +79,7 @@ class Request:
         return made
 
     def __repr__(self) -> str:
-        return f"Request({len(self)} messages, {self.size} bytes, sha256 {self.sha256[:12]})"
+        return f"Request({counted(len(self), 'message')}, {self.size} bytes, sha256 {self.sha256[:12]})"
 
     def __len__(self) -> int:
         """Messages in it, the system message included."""

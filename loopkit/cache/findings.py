@@ -13,7 +13,7 @@ from loopkit.cache.causes import expected_of, judge, rendered_of
 from loopkit.cache.diagnosis import Diagnosis
 from loopkit.cache.expect import GENERATION
 from loopkit.cache.seen import Seen
-from loopkit.card import Card
+from loopkit.card import Card, counted
 
 __all__ = ["Coverage", "Findings", "Loss", "diagnose"]
 
@@ -60,10 +60,11 @@ class Findings:
         for loss in self.losses:
             lost[loss.diagnosis.cause] = lost.get(loss.diagnosis.cause, 0) + loss.lost_tokens
         causes = sorted(lost, key=lambda cause: -lost[cause])
-        facts = [(cause, f"{lost[cause]:,} tokens") for cause in causes]
+        facts = [(cause, counted(lost[cause], "token")) for cause in causes]
+        losses = counted(len(self.losses), "loss", "losses")
         names = ("with usage", "rendered exactly", "lost with a cause")
         facts += [(name, "?" if share is None else f"{share:.0%}") for name, share in zip(names, self.coverage, strict=True)]
-        return Card(f"{len(self.losses):,} losses in {self.requests:,} requests", facts, spare=causes[:0:-1])
+        return Card(f"{losses} in {counted(self.requests, 'request')}", facts, spare=causes[:0:-1])
 
     def __repr__(self) -> str:
         return self._card().text()
@@ -96,7 +97,7 @@ def diagnose(requests: Iterable[Seen], *, block: int | None = None) -> Findings:
     >>> first, second = Usage(prompt_tokens=2000, completion_tokens=10), Usage(prompt_tokens=2100, cached_tokens=0)
     >>> bodies = b'{"messages":[{}]}', b'{"messages":[{},{}]}'
     >>> diagnose(Seen(usage=usage, body=body, engine="llama.cpp") for usage, body in zip((first, second), bodies))
-    1 losses in 2 requests: unexplained 2,009 tokens, with usage 50%, rendered exactly 0%, lost with a cause 0%
+    1 loss in 2 requests: unexplained 2,009 tokens, with usage 50%, rendered exactly 0%, lost with a cause 0%
     """
     every = list(requests)
     latest: dict[tuple[str | None, int], int] = {}

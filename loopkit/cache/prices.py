@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from loopkit.cache.causes import expected_of
 from loopkit.cache.reading import ReadingLine, reading_line
 from loopkit.cache.seen import Seen
-from loopkit.card import Card
+from loopkit.card import Card, counted
 from loopkit.errors import InvalidConfig, kind_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ class Cost:
 
     def _card(self) -> Card:
         spent = "unknown" if self.spent is None else _money(self.spent)
-        lost = "unknown" if self.lost is None else f"{self.lost_tokens:,} tokens for {_money(self.lost)}"
+        lost = "unknown"
+        if self.lost is not None and self.lost_tokens is not None:
+            lost = f"{counted(self.lost_tokens, 'token')} for {_money(self.lost)}"
         spent += "" if self.priced == self.requests else f" ({self.priced:,} priced)"
         lost += "" if self.judged == self.requests else f" ({self.judged:,} judged)"
         facts = [("spent", spent), ("lost", lost)]
@@ -92,7 +94,7 @@ class Cost:
             low, high = self.lost_seconds_interval
             facts.append(("read again in", f"{self.lost_seconds:,.3g} s ({low:,.3g} to {high:,.3g})"))
         parts = sorted(self.parts.items(), key=lambda item: -item[1])
-        return Card(f"Cost of {self.requests:,} requests", facts + [(name, _money(part)) for name, part in parts])
+        return Card(f"Cost of {counted(self.requests, 'request')}", facts + [(name, _money(part)) for name, part in parts])
 
     def __repr__(self) -> str:
         return self._card().text()

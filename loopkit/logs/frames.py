@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from loopkit.card import counted
 from loopkit.logs import schema
 from loopkit.logs.columns import REQUESTS, Columns, Growing, Part, joined, loss_columns, message_columns, times
 from loopkit.logs.problems import Problem
@@ -146,7 +147,7 @@ def finding(requests: pd.DataFrame) -> list[tuple[str, str]]:
     read, prompt = requests["read_tokens"].sum(), requests["prompt_tokens"][known].sum()
     lost = requests["lost_tokens"].dropna()
     silent = int((~known).sum())
-    unknown = f" ({silent:,} request{'s' if silent > 1 else ''} not reported)" if silent else ""
+    unknown = f" ({counted(silent, 'request')} not reported)" if silent else ""
     return [("read", f"{read:,} of {prompt:,} prompt tokens{unknown}"), ("lost", f"{lost.sum():,}" if len(lost) else "unknown")]
 
 

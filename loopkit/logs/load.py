@@ -98,7 +98,7 @@ class Logs:
         Raises
         ------
         TornLog, BaselineError, LogError, SessionIOError
-            When a log or its baseline is not what it was, or a message is none. Where a baseline was reported, its row is missing.
+            When a log or its baseline is not what it was, or a message is none. Where a baseline was reported, it has no row.
         """
         return self._frame("messages", lambda: frames.messages(self.parts, content=self.content))
 

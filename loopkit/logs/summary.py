@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopkit.card import shown
+from loopkit.card import counted, shown
 from loopkit.logs.load import Logs
 
 __all__ = ["causes", "summary"]
@@ -32,7 +32,8 @@ def _sessions(logs: Logs) -> Iterator[str]:
     for row in logs.sessions.to_dict("records"):
         prompt, lost = ("?" if pd.isna(count) else f"{count:,}" for count in reuse.loc[row["session"]])
         model = "model unknown" if pd.isna(row["model"]) else row["model"]
-        yield f"{row['session']} ({row['source']}, {model}): {row['requests']:,} requests, {prompt} prompt tokens, {lost} lost"
+        requests = counted(row["requests"], "request")
+        yield f"{row['session']} ({row['source']}, {model}): {requests}, {prompt} prompt tokens, {lost} lost"
 
 
 def causes(losses: pd.DataFrame, *, each: bool = True) -> list[str]:
@@ -46,13 +47,13 @@ def causes(losses: pd.DataFrame, *, each: bool = True) -> list[str]:
     lines: list[str] = []
     by_cause = [rows for _, rows in losses.groupby("cause", sort=False)]
     for rows in sorted(by_cause, key=_lost, reverse=True):
-        lines.append(f"{rows['cause'].iloc[0]}: {_lost(rows):,} tokens")
+        lines.append(f"{rows['cause'].iloc[0]}: {counted(_lost(rows), 'token')}")
         for session, own in rows.groupby("session", sort=False):
             if each or len(own) == 1:
                 lines += map(_place, own.to_dict("records"))
             else:
                 sure = ", ".join(f"{count:,} {name}" for name, count in own["certainty"].value_counts().items())
-                lines.append(f"  {session}: {len(own):,} losses, {_lost(own):,} tokens ({sure})")
+                lines.append(f"  {session}: {len(own):,} losses, {counted(_lost(own), 'token')} ({sure})")
     return lines
 
 
@@ -63,4 +64,4 @@ def _lost(rows: pd.DataFrame) -> int:
 def _place(row: dict[Hashable, Any]) -> str:
     where = f" in {row['where']}" if isinstance(row["where"], str) else ""
     place = f"{row['session']} epoch {row['epoch']} request {row['request']}"
-    return f"  {place}: {row['lost_tokens']:,} tokens{where} ({row['certainty']})"
+    return f"  {place}: {counted(row['lost_tokens'], 'token')}{where} ({row['certainty']})"

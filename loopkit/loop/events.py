@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from loopkit.card import Card
+from loopkit.card import Card, counted
 from loopkit.records import CacheLoss, EpochEnd, ToolResult, Usage, UsageRecord
 from loopkit.server.stream import Delta
 
@@ -84,9 +84,8 @@ class Turn:
             ("written", usage.completion_tokens),
         ]
         facts = [(name, "not reported" if count is None else f"{count:,}") for name, count in counts]
-        requests = "1 request" if len(self.requests) == 1 else f"{len(self.requests)} requests"
-        calls = "" if not self.tool_calls else ", 1 call" if len(self.tool_calls) == 1 else f", {len(self.tool_calls)} calls"
-        return Card(f"Turn {self.stop}, {requests}{calls}", facts if self.requests else [])
+        calls = f", {counted(len(self.tool_calls), 'call')}" if self.tool_calls else ""
+        return Card(f"Turn {self.stop}, {counted(len(self.requests), 'request')}{calls}", facts if self.requests else [])
 
     def __repr__(self) -> str:
         return self._card().text()

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from loopkit.card import Card
+from loopkit.card import Card, counted
 from loopkit.errors import InvalidConfig
 from loopkit.ids import Timestamp
 from loopkit.loop.foreign import neutralised
@@ -223,8 +223,7 @@ class Registry:
     def _card(self) -> Card:
         core = [name for name, held in self._held.items() if held.core]
         found = [name for name, held in self._held.items() if not held.core]
-        title = "Registry of 1 tool" if len(self._held) == 1 else f"Registry of {len(self._held)} tools"
-        return Card(title, [("core", _listed(core)), ("to be found", _listed(found))])
+        return Card(f"Registry of {counted(len(self._held), 'tool')}", [("core", _listed(core)), ("to be found", _listed(found))])
 
     def __repr__(self) -> str:
         return self._card().text()

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from loopkit.card import counted
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.memory.frames import Lineage
 from loopkit.plot.looks import GREY, PLAIN, frame_of, new_axes, shown
@@ -192,4 +193,4 @@ def _finding(nodes: pd.DataFrame, edges: pd.DataFrame, evidence: pd.DataFrame) -
     last = nodes[~nodes["sha256"].isin(edges["parent"])]
     whole = "“" + shown((last if len(last) else nodes).iloc[-1]["text"], 50) + "”"
     counts = ((len(evidence), "record"), (evidence["source"].nunique(), "source"))
-    return f"{whole} comes from " + " of ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for count, name in counts)
+    return f"{whole} comes from " + " of ".join(counted(count, name) for count, name in counts)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from loopkit.cache.prompts import Prompt
 from loopkit.cache.tree import branches
+from loopkit.card import counted
 from loopkit.plot.looks import GREY, PLAIN, new_axes, requests_of, shown
 from loopkit.request import Request
 
@@ -115,7 +116,7 @@ def reuse_matrix(requests: Iterable[Request | Prompt | bytes], ax: Axes | None =
     )
     bar.outline.set_visible(False)
     axis = "request, sessions side by side" if matrix.sessions != [matrix.sessions[0]] * count else "request"
-    ax.set(xlabel=axis, ylabel=axis, title=f"shared prefixes of {count:,} request{'s' if count > 1 else ''}")
+    ax.set(xlabel=axis, ylabel=axis, title=f"shared prefixes of {counted(count, 'request')}")
     for each in (ax.xaxis, ax.yaxis):
         each.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         each.set_major_formatter("{x:,.0f}")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from loopkit.cache.parting import divergence
 from loopkit.cache.prompts import Prompt
 from loopkit.cache.tree import Branch, branches
+from loopkit.card import counted
 from loopkit.errors import InvalidConfig
 from loopkit.plot.looks import DARK, GREY, PLAIN, characters, new_axes, requests_of, shown
 from loopkit.request import Request
@@ -80,7 +81,7 @@ class Layout(NamedTuple):
 
 
 def prefix_tree(requests: Iterable[Request | Prompt | bytes], ax: Axes | None = None) -> Axes:
-    """Draw where conversations share their beginning and where they part.
+    """Draw where requests share their beginning and where they part.
 
     Parameters
     ----------
@@ -92,7 +93,7 @@ def prefix_tree(requests: Iterable[Request | Prompt | bytes], ax: Axes | None = 
     Returns
     -------
     Axes
-        From left to right the prompt, from top to bottom the conversations; nothing is shown.
+        From left to right the prompt, from top to bottom the branches, such as one for each epoch of a session; nothing is shown.
 
     Raises
     ------
@@ -105,7 +106,7 @@ def prefix_tree(requests: Iterable[Request | Prompt | bytes], ax: Axes | None = 
     >>> body = b'{"messages":[{"role":"user","content":"%b"}]}'
     >>> ax = prefix_tree([body % b"Where is Lima?", body % b"Where is Oslo?"], Figure().subplots())
     >>> ax.get_title(), ax.texts[0].get_text()
-    ('2 requests in 2 conversations', 'messages[0].content')
+    ('2 requests in 2 branches', 'messages[0].content')
     """
     every = requests_of(requests)
     unit, found = branches(every)
@@ -126,9 +127,8 @@ def prefix_tree(requests: Iterable[Request | Prompt | bytes], ax: Axes | None = 
         ax.yaxis.tick_right()
         ax.set_yticks(range(many), [_name(layout, leaf, every) for leaf in layout.leaves], fontsize="small", **PLAIN)
         ax.tick_params(axis="y", length=0)
-    said = [f"{count:,} {name}{'s' if count > 1 else ''}" for count, name in ((len(every), "request"), (many, "conversation"))]
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize="small", borderaxespad=0.2)
-    ax.set_title(" in ".join(said), pad=24)
+    ax.set_title(f"{counted(len(every), 'request')} in {counted(many, 'branch', 'branches')}", pad=24)
     return ax
 
 
@@ -140,7 +140,7 @@ def _draw_lines(ax: Axes, layout: Layout) -> None:
     room = ax.bbox.height * 72 / ax.figure.dpi / (len(layout.leaves) + 1)
     widths = np.minimum(1.2 + np.log2(layout.requests) * 0.35, np.maximum(0.7 * room * layout.conversations, 0.4))
     lines = [[(branch.start, row), (branch.stop, row)] for branch, row in zip(layout.branches, layout.rows)]
-    for some, colour, label in ((~leaf, SHARED, "shared by conversations"), (leaf, OWN, "of one conversation")):
+    for some, colour, label in ((~leaf, SHARED, "shared by branches"), (leaf, OWN, "of one branch")):
         of = np.flatnonzero(some)
         if len(of):
             made = LineCollection([lines[at] for at in of], colors=colour, linewidths=widths[of], label=label, capstyle="butt")

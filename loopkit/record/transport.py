@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
+from loopkit.card import counted
 from loopkit.record.recorder import Exchange, How, Recorder
 
 __all__ = ["Transport"]
@@ -85,7 +86,7 @@ class Transport:
         await self.aclose()
 
     def __repr__(self) -> str:
-        return f"<Transport: {self._recorder.recorded} requests recorded>"
+        return f"<Transport: {counted(self._recorder.recorded, 'request')} recorded>"
 
 
 def _library(request: Any) -> ModuleType:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace as replace_in
 
-from loopkit.card import Card
+from loopkit.card import Card, counted
 from loopkit.errors import ServerError, ServerTimeout, StreamCut
 from loopkit.neutralise import Tags
 from loopkit.records import ServerFacts
@@ -282,7 +282,7 @@ class Server:
         model = (self.model or "of unknown model").replace("\\", "/").rsplit("/", 1)[-1]
         facts = [("engine", "unknown") if self.engine is None else (self.engine, self.build or "")]
         if self.context_size is not None:
-            slots = "" if self.slot_count is None else f"{self.slot_count} slot{'s' if self.slot_count != 1 else ''} × "
+            slots = "" if self.slot_count is None else f"{counted(self.slot_count, 'slot')} × "
             facts.append(("context", f"{slots}{self.context_size:,} tokens"))
         if self._prompt_tokens:
             facts.append(("cached", f"{self._cached_tokens:,} of {self._prompt_tokens:,}"))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Raw
 
+from loopkit.card import counted
 from loopkit.encoding import decode, encode
 from loopkit.errors import ServerRefused
 from loopkit.request import first_difference
@@ -76,7 +77,8 @@ class TokenView:
     def __repr__(self) -> str:
         # never the prompt: it holds control tags
         known = {None: "count not checked", True: "count exact", False: "count not the server's"}[self.exact]
-        return f"TokenView({len(self):,} tokens, {'no' if self.parts is None else len(self.parts)} parts, {known})"
+        parts = "no parts" if self.parts is None else counted(len(self.parts), "part")
+        return f"TokenView({counted(len(self), 'token')}, {parts}, {known})"
 
     def checked(self, prompt_tokens: int | None) -> TokenView:
         """The same view, knowing whether its count equals the server's own; None is not known."""

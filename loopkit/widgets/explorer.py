@@ -15,7 +15,7 @@ import ipywidgets as ipw
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loopkit.card import Card
+from loopkit.card import Card, counted
 from loopkit.errors import InvalidConfig
 from loopkit.ids import SessionId
 from loopkit.logs.load import Loadable, Logs, load
@@ -157,7 +157,7 @@ class LogExplorer(Panel):
 
     def _title(self) -> Block:
         of = "sessions" if self.session is None else self.session if self.epoch is None else f"{self.session}, epoch {self.epoch}"
-        return Block(of, f"page {self.page:,} of {self.pages:,}, {len(self._frame):,} rows")
+        return Block(of, f"page {self.page:,} of {self.pages:,}, {counted(len(self._frame), 'row')}")
 
     def _table(self) -> Table:
         return Table([*self._frame.columns], cells(self._shown()))

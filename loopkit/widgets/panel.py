@@ -57,7 +57,7 @@ class Panel:
         return self._card().text()
 
     def __str__(self) -> str:
-        return "\n".join(filter(None, (repr(self), as_text([*self._page(), *self._failure()]))))
+        return "\n".join(filter(None, (self._card().whole(), as_text([*self._page(), *self._failure()]))))
 
     def _repr_html_(self) -> str:
         return self._card().html() + as_html([*self._page(), *self._failure()])

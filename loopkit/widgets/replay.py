@@ -13,7 +13,7 @@ import ipywidgets as ipw
 import pandas as pd
 
 from loopkit.cache.variants import VARIANTS
-from loopkit.card import Card
+from loopkit.card import Card, counted
 from loopkit.errors import InvalidConfig, LoopBusy, ServerError, kind_of
 from loopkit.records import ReplayRecord, UsageRecord
 from loopkit.replay.comparing import compare, variants_of
@@ -146,5 +146,5 @@ class Replay(Panel):
     def _paint(self) -> None:
         self._start.disabled, self._stop.disabled = self.running, not self.running
         self._bar.max, self._bar.value = max(self._total, 1), self._done
-        state = Block(self.state, f"{self._done:,} of {self._total:,} requests")
+        state = Block(self.state, f"{self._done:,} of {counted(self._total, 'request')}")
         self._below.value = as_html([state, *self._page(), *self._failure()])

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-from loopkit.card import shown
+from loopkit.card import counted, shown
 from loopkit.loop.display import GO_ON
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent, add_up
 from loopkit.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, Usage, UsageRecord, User
@@ -59,7 +59,8 @@ class Transcript:
     def blocks(self) -> tuple[list[Block], list[Block]]:
         """What will not change any more, and what is being written."""
         with self._lock:
-            gone = [Block("…", f"{self._gone:,} earlier parts are not shown; the log has them")] if self._gone else []
+            parts = counted(self._gone, "earlier part is", "earlier parts are")
+            gone = [Block("…", f"{parts} not shown; the log has them")] if self._gone else []
             return [*gone, *self._settled], self._unsettled()
 
     def _unsettled(self) -> list[Block]:
@@ -167,4 +168,4 @@ def lost_line(tokens: int, cause: str | None, certainty: str | None, mendable_by
     '1,200 tokens: slot_taken (confirmed, mendable by client)'
     """
     about = (certainty, f"mendable by {mendable_by}" if mendable_by else "", f"at {where}" if where else "")
-    return f"{tokens:,} tokens: {cause or 'no cause named'} ({', '.join(filter(None, about))})"
+    return f"{counted(tokens, 'token')}: {cause or 'no cause named'} ({', '.join(filter(None, about))})"

@@ -148,7 +148,7 @@ def test_diagnose_says_what_the_frame_of_losses_says_and_its_coverage(tmp_path: 
     assert lost.diagnosis == ("slot_taken", "confirmed", "server", "slot 0", {"slot": 0, "taken_by": "b"})
     assert found.coverage == (0.75, 0.5, 1.0)
     assert repr(found) == (
-        "1 losses in 4 requests: slot_taken 504 tokens, with usage 75%, rendered exactly 50%, lost with a cause 100%"
+        "1 loss in 4 requests: slot_taken 504 tokens, with usage 75%, rendered exactly 50%, lost with a cause 100%"
     )
     replays = load(tmp_path / "replays/r.jsonl").diagnose()
     assert [each.first for each in replays.losses] == [True, False, False], "one event"

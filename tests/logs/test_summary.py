@@ -24,8 +24,8 @@ def test_sessions_losses_and_problems(tmp_path: Path) -> None:
     shutil.copytree(MALFORMED / "sessions" / "text-changed", tmp_path / "sessions" / "text-changed")
     assert summary(load(tmp_path, errors="report"))[1:-1] == [
         "a (loopkit, tiny): 3 requests, 3,300 prompt tokens, 504 lost",
-        "b (loopkit, model unknown): 1 requests, ? prompt tokens, ? lost",
-        "text-changed (loopkit, tiny): 1 requests, 1,000 prompt tokens, 0 lost",
+        "b (loopkit, model unknown): 1 request, ? prompt tokens, ? lost",
+        "text-changed (loopkit, tiny): 1 request, 1,000 prompt tokens, 0 lost",
         "slot_taken: 504 tokens",
         "  a epoch 0 request 3: 504 tokens in slot 0 (confirmed)",
     ]

@@ -15,7 +15,7 @@ from loopkit.plot import prefix_tree
 from loopkit.plot.tree import Layout
 from tests.plot.looking import HOSTILE, conversations, drawn, legend, texts
 
-SHARED, OWN = "shared by conversations", "of one conversation"
+SHARED, OWN = "shared by branches", "of one branch"
 
 
 def lines(ax: Axes, label: str) -> list[list[list[float]]]:
@@ -34,7 +34,7 @@ def test_lines_are_the_branches() -> None:
     assert legend(ax) == [SHARED, OWN, "end of a request"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["request 1 (2 requests)", "request 3", "request 4"]
     assert texts(ax) == ["token 2"], "no bodies, no member"
-    assert (ax.get_title(), ax.get_xlabel()) == ("4 requests in 3 conversations", "prompt tokens")
+    assert (ax.get_title(), ax.get_xlabel()) == ("4 requests in 3 branches", "prompt tokens")
     assert drawn(ax)
 
 
@@ -54,7 +54,7 @@ def test_a_fork_in_the_same_member_is_named_once() -> None:
 
 def test_a_conversation_that_grows_is_one_line() -> None:
     ax = prefix_tree(conversations(30, 1, edits=False))
-    assert ax.get_title() == "30 requests in 1 conversation"
+    assert ax.get_title() == "30 requests in 1 branch"
     assert len(lines(ax, OWN)) == 1
     assert legend(ax) == [OWN, "end of a request"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["s0 (30 requests)"]

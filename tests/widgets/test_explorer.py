@@ -50,6 +50,14 @@ def test_what_cannot_be_read_is_named_and_hides_nothing(tmp_path: Path) -> None:
     assert given.logs is given.home
 
 
+def test_what_is_printed_leaves_no_fact_out() -> None:
+    explorer = LogExplorer(load(Path(__file__).parents[2] / "data" / "foreign" / "codex", errors="report"))
+    assert repr(explorer).endswith(" more"), "one line has not the room"
+    assert str(explorer).splitlines()[0] == str(explorer.logs).replace("Logs:", "LogExplorer:")
+    explorer.open("new")
+    assert "page 1 of 1, 1 row\n" in str(explorer)
+
+
 def test_a_page_holds_its_rows_however_many_there_are(tmp_path: Path) -> None:
     write_session(tmp_path / "small", "s", [start("s"), *kept(30)])
     write_session(tmp_path / "large", "s", [start("s"), *kept(3000, new=1, loses=frozenset([1500]))])
