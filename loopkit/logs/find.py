@@ -115,7 +115,9 @@ def _in_directory(path: Path) -> Iterator[Found]:
     names = {entry.name for entry in path.iterdir()}
     if PARTS in names:
         yield File(path / PARTS)
-    elif not names or names.intersection(HOME):
+    elif not names:  # it may become a home
+        yield Problem(str(path), None, None, "left_out", "the directory is empty: no log is here, and it is no home yet")
+    elif names.intersection(HOME):
         yield from _in_home(path)
     elif names.intersection(("0.jsonl", "0.baseline.json")):
         yield from _in_session(path)

@@ -303,7 +303,7 @@ def load(
     Warns
     -----
     UserWarning
-        Where errors are raised, for each directory in a home's ``sessions`` that holds no log: it is among the problems, too.
+        Where errors are raised, for an empty directory, and each in a home's ``sessions`` without a log: a problem, too.
 
     Raises
     ------

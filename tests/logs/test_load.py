@@ -252,9 +252,15 @@ def test_what_can_be_loaded(home: Path) -> None:
 
 
 def test_a_home_without_sessions_is_empty(tmp_path: Path) -> None:
-    assert len(load(tmp_path).usage) == 0
     (tmp_path / "memory").mkdir()
-    assert len(load(tmp_path).sessions) == 0
+    assert len(load(tmp_path).sessions) == len(load(tmp_path).unread) == 0
+
+
+def test_an_empty_directory_is_told_for_it_may_be_the_wrong_one(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="the directory is empty: no log is here"):
+        assert len(load(tmp_path).usage) == 0
+    [problem] = load(tmp_path, errors="report").unread
+    assert (problem.path, problem.kind) == (str(tmp_path), "left_out")
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def test_copies_in_other_tools_logs_are_counted_once(tmp_path: Path) -> None:
 
 
 def test_an_empty_home_has_all_columns(tmp_path: Path) -> None:
+    (tmp_path / "sessions").mkdir()
     for name, frame in logs.scan(tmp_path)._asdict().items():
         assert len(computed(frame)) == 0
         assert dict(computed(frame).dtypes) == schema.dtypes(name)

@@ -148,8 +148,8 @@ def test_a_frame_will_do_and_may_be_filtered(tmp_path: Path) -> None:
     assert texts(named)[0] == "system_changed × 2"
 
 
-def test_no_requests(tmp_path: Path) -> None:
-    ax = prefix_reuse(load(tmp_path))
+def test_no_requests() -> None:
+    ax = prefix_reuse(load([]))
     assert ax.get_title() == "no requests"
     assert drawn(ax)
 
