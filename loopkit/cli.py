@@ -298,6 +298,7 @@ def _show(asked: argparse.Namespace) -> int:
 
 def _export(asked: argparse.Namespace) -> int:
     from loopkit.logs.load import load
+    from loopkit.logs.summary import traced
 
     if asked.trace is not None and asked.salt_file is None:
         raise InvalidConfig(
@@ -312,7 +313,7 @@ def _export(asked: argparse.Namespace) -> int:
         logs.to_csv(asked.csv)
     if asked.trace is not None:
         written = logs.export_trace(asked.trace, asked.salt_file.read_bytes())
-        print(f"{written:,} of {len(logs.usage):,} requests in {asked.trace}")
+        print(traced(logs, written, asked.trace))
     for problem in logs.unread if asked.errors == "report" else ():
         print(f"loopkit: {problem}", file=sys.stderr)
     print(logs)

@@ -145,7 +145,7 @@ class Logs:
         path : Path or str
             A JSONL file that is not there yet: ``timestamp`` (milliseconds from the first record), ``input_length``,
             ``output_length``, ``hash_ids``; with ``unit``, in which lengths are counted: ``tokens`` where the log knows them,
-            ``blocks`` where it knows no more, else ``bytes`` of the body's prompt.
+            ``blocks`` where it knows no more, else ``bytes`` of the body's prompt; also ``engine`` and ``epoch``, for ``load``.
         salt : bytes
             At least 16 random bytes. Two exports with one salt can be compared; who knows it can try out guesses of a text.
         block : int

@@ -172,6 +172,8 @@ def export(parts: Sequence[Part], path: Path, salt: bytes, block: int) -> int:
                         "prompt_tokens": _known(part.usage["prompt_tokens"][at]),
                         "cached_tokens": _known(part.usage["cached_tokens"][at]),
                         "session": _chained([part.session.encode("utf-8", "surrogateescape")], salt)[0],
+                        "epoch": part.epoch,
+                        "engine": part.engine,
                     }
                     file.write(encode(row) + b"\n")
                     written += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ import pandas as pd
 from loopkit.card import counted, shown
 from loopkit.logs.load import Logs
 
-__all__ = ["causes", "summary"]
+__all__ = ["causes", "summary", "traced"]
 
 
 def summary(logs: Logs, *, each: bool = False) -> list[str]:
@@ -55,6 +56,23 @@ def causes(losses: pd.DataFrame, *, each: bool = True) -> list[str]:
                 sure = ", ".join(f"{count:,} {name}" for name, count in own["certainty"].value_counts().items())
                 lines.append(f"  {session}: {len(own):,} losses, {counted(_lost(own), 'token')} ({sure})")
     return lines
+
+
+def traced(logs: Logs, written: int, path: Path) -> str:
+    """How many requests a trace has, and why it has not the others.
+
+    Examples
+    --------
+    >>> traced(Logs(()), 0, Path("trace.jsonl"))
+    '0 of 0 requests in trace.jsonl'
+    """
+    every = len(logs.usage)
+    told = f"{written:,} of {counted(every, 'request')} in {path}"
+    replayed = int(logs.sessions.loc[logs.sessions["source"] == "replay", "requests"].sum())
+    others = every - written - replayed
+    reasons = [(replayed, "of replays, whose logs hold no bodies"), (others, "of which only the usage is known")]
+    left_out = ", ".join(f"{many:,} {why}" for many, why in reasons if many)
+    return f"{told}; left out: {left_out}" if left_out else told
 
 
 def _lost(rows: pd.DataFrame) -> int:

@@ -12,7 +12,7 @@ from loopkit.cli import main
 from loopkit.encoding import decode
 from loopkit.logs.load import load
 from loopkit.logs.summary import summary
-from tests.logs.make import assistant, kept, loss, start, usage, user, write_session
+from tests.logs.make import assistant, kept, loss, replay, start, usage, user, write, write_session
 from tests.logs.test_load import TOOLS
 
 MALFORMED = Path(__file__).parents[2] / "data" / "malformed"
@@ -84,5 +84,14 @@ def test_loopkit_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert load(tmp_path / "parquet", content=True).messages["content"][0] == "Be brief."
     assert len(pd.read_csv(tmp_path / "csv" / "usage.csv")) == len(trace.read_bytes().splitlines()) == 2
     assert decode(trace.read_bytes().splitlines()[0])["unit"] == "bytes"
+    write(tmp_path / "replays/r.jsonl", replay(None, 3))
+    for number, what in enumerate((tmp_path / "replays/r.jsonl", tmp_path, tmp_path / "parquet")):
+        to = tmp_path / f"{number}.jsonl"
+        assert main(["export", str(what), "--trace", str(to), "--salt-file", str(salt)]) == 0
+        assert capsys.readouterr().out.splitlines()[0] == [
+            f"0 of 3 requests in {to}; left out: 3 of replays, whose logs hold no bodies",
+            f"2 of 5 requests in {to}; left out: 3 of replays, whose logs hold no bodies",
+            f"0 of 2 requests in {to}; left out: 2 of which only the usage is known",
+        ][number]
     assert main(["export", source]) == 1
     assert "nothing to write" in capsys.readouterr().err

@@ -9,6 +9,8 @@ import pytest
 
 import loopkit as lk
 from loopkit.errors import LogError, TornLog
+from loopkit.records import LogRecord
+from tests.logs.make import assistant, end, kept, loss, start, usage, user, write_session
 
 HERE = Path(__file__).parents[2] / "data" / "foreign"
 SALT = b"sixteen bytes or more"
@@ -51,6 +53,20 @@ def test_what_is_exported_loads_again(tmp_path: Path) -> None:
     twice = tmp_path / "twice.jsonl"
     assert again.export_trace(twice, SALT, block=16) == len(logs.usage)
     assert lk.load(twice).usage["prompt_tokens"].equals(logs.usage["prompt_tokens"])
+
+
+def test_a_trace_is_judged_as_its_log_was(tmp_path: Path) -> None:
+    """Tokens that are fewer than a block of hashes are lost all the same, and a new epoch is no loss."""
+    first: list[LogRecord] = [start("a"), *kept(1, first=3000), user(8), assistant(9)]
+    first += [usage(9, 2, 3100, 2972, expected=3004), loss(9, 2, expected=3004, cached=2972), end(10)]
+    second = [start("a", 1, at=20), *kept(1, first=2000, at=21), user(30), assistant(31), usage(31, 2, 2100, 2004, expected=2004)]
+    write_session(tmp_path / "home", "a", first, second)
+    logs = lk.load(tmp_path / "home")
+    logs.export_trace(tmp_path / "trace.jsonl", SALT)
+    again = lk.load(tmp_path / "trace.jsonl")
+    assert logs.usage["lost_tokens"].tolist() == again.usage["lost_tokens"].tolist() == [0, 32, 0, 0]
+    assert set(again.sessions["engine"]) == {"llama.cpp"}
+    assert len(again.sessions) == 1
 
 
 def test_lengths_in_bytes_are_not_taken_for_tokens(tmp_path: Path) -> None:

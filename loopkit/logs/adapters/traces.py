@@ -34,6 +34,9 @@ class _Row(Struct, gc=False):
     chat_id: int | str | None = None
     parent_chat_id: int | str | None = None
     session: int | str | None = None
+    epoch: int | None = None
+    engine: str | None = None
+    "What ``export_trace`` tells more, so that a trace is judged as its log was."
     unit: str | None = None
     "In which ``export_trace`` counted the length."
     prompt_tokens: Count | None = None
@@ -72,7 +75,8 @@ class _Trace(NamedTuple):
         """What a trace says; it has no texts."""
         roots: dict[str, str] = {}
         "Of each request of a chat the first one."
-        last: dict[str, str] = {}
+        last: dict[tuple[str, int | None], str] = {}
+        "Of each session's epoch the last one."
         for number, (_, row) in enumerate(source.placed(_decoder)):
             id, parent = str(number), None
             if self.chats and row.chat_id is not None:
@@ -81,11 +85,12 @@ class _Trace(NamedTuple):
                 session = roots[id] = roots.get(parent or "", id)
             elif row.session is not None:
                 session = str(row.session)
-                parent, last[session] = last.get(session), id
+                parent, last[session, row.epoch] = last.get((session, row.epoch)), id
             else:
                 session = source.path.name.partition(".")[0]
             time = None if row.timestamp is None else round(row.timestamp * self.second)
-            yield Call(session, id, parent, time, usage=source.possible(row.usage()), sent=time, blocks=_packed(row.hash_ids))
+            usage, blocks = source.possible(row.usage()), _packed(row.hash_ids)
+            yield Call(session, id, parent, time, usage=usage, sent=time, blocks=blocks, engine=row.engine)
 
 
 def _packed(numbers: list[int]) -> Sequence[int]:
