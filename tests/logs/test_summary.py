@@ -85,13 +85,13 @@ def test_loopkit_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert len(pd.read_csv(tmp_path / "csv" / "usage.csv")) == len(trace.read_bytes().splitlines()) == 2
     assert decode(trace.read_bytes().splitlines()[0])["unit"] == "bytes"
     write(tmp_path / "replays/r.jsonl", replay(None, 3))
-    for number, what in enumerate((tmp_path / "replays/r.jsonl", tmp_path, tmp_path / "parquet")):
-        to = tmp_path / f"{number}.jsonl"
+    for what, told in {
+        tmp_path / "replays/r.jsonl": "0 of 3 requests in {}; left out: 3 of replays, whose logs hold no bodies",
+        tmp_path: "2 of 5 requests in {}; left out: 3 of replays, whose logs hold no bodies",
+        tmp_path / "parquet": "0 of 2 requests in {}; left out: 2 of which only the usage is known",
+    }.items():
+        to = tmp_path / f"{what.name}.trace"
         assert main(["export", str(what), "--trace", str(to), "--salt-file", str(salt)]) == 0
-        assert capsys.readouterr().out.splitlines()[0] == [
-            f"0 of 3 requests in {to}; left out: 3 of replays, whose logs hold no bodies",
-            f"2 of 5 requests in {to}; left out: 3 of replays, whose logs hold no bodies",
-            f"0 of 2 requests in {to}; left out: 2 of which only the usage is known",
-        ][number]
+        assert capsys.readouterr().out.splitlines()[0] == told.format(to)
     assert main(["export", source]) == 1
     assert "nothing to write" in capsys.readouterr().err

@@ -58,6 +58,7 @@ def groups(draw: st.DrawFn) -> list[LogRecord]:
 @given(data=st.data())
 def test_load_of_to_parquet_is_the_identity(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     home = tmp_path_factory.mktemp("home")
+    (home / "sessions").mkdir()
     for session in data.draw(st.lists(st.sampled_from(["000123", "1344800117571260417", "a", "NA"]), max_size=3, unique=True)):
         model = data.draw(texts)
         epochs = data.draw(st.lists(groups(), min_size=1, max_size=2))
