@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from loopkit.ids import TIME
+from loopkit.logs import moments as module
 from loopkit.logs.moments import moments
 
 CHANCE = random.Random(3)
@@ -23,6 +24,13 @@ PARTS = [
 ]
 
 
+@pytest.fixture(params=[0, 150])
+def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read together, and one by one."""
+    monkeypatch.setattr(module, "FEW", request.param)
+
+
+@pytest.mark.usefixtures("few")
 def test_what_a_timestamp_is_is_read_and_nothing_else() -> None:
     read = 0
     for _ in range(20_000):
@@ -40,7 +48,10 @@ def test_what_a_timestamp_is_is_read_and_nothing_else() -> None:
     assert read > 500
 
 
+@pytest.mark.usefixtures("few")
 def test_another_form_has_its_own_fraction() -> None:
     texts = np.array([b"2024-02-29T23:59:59.987Z"], "S25")
     assert moments(texts, b"0000-00-00T00:00:00.000Z\0")[0] == np.datetime64("2024-02-29T23:59:59.987000")
+    with pytest.raises(ValueError, match="not a moment"):
+        moments(np.array([b"2024-02-29T23:59:59.987Z", b"2023-02-29T23:59:59.987Z"], "S25"), b"0000-00-00T00:00:00.000Z\0")
     assert moments(texts[:0], b"0000-00-00T00:00:00.000Z\0").dtype == "datetime64[us]"
