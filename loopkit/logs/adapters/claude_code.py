@@ -15,7 +15,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from loopkit.logs.entries import CANNOT_BE, Call, Compaction, Conversation, Entry, Link, Said, can_be, rfc3339
+from loopkit.logs.entries import CANNOT_BE, Call, Compaction, Conversation, Entry, Link, Said, rfc3339
 from loopkit.logs.source import Line, Source
 from loopkit.provenance import Provenance, Record, Role
 from loopkit.records import Usage
@@ -65,6 +65,15 @@ class _Usage(Struct, gc=False):
             cache_write_tokens=self.cache_creation_input_tokens,
             completion_tokens=self.output_tokens,
             reasoning_tokens=None if details is None else details.thinking_tokens,
+        )
+
+    def together(self) -> int:
+        """All bits of all counts: below 0 where one is, large where one is."""
+        return (
+            (self.input_tokens or 0)
+            | (self.cache_creation_input_tokens or 0)
+            | (self.cache_read_input_tokens or 0)
+            | (self.output_tokens or 0)
         )
 
     def kept_seconds(self) -> float | None:
@@ -212,7 +221,7 @@ class _Reading:
             self._source.left_out("answers that no model gave")
             return Link(session, one.uuid, parent, one.timestamp)
         usage = message.usage or _Usage()
-        if not can_be(usage.input_tokens, usage.cache_creation_input_tokens, usage.cache_read_input_tokens, usage.output_tokens):
+        if not 0 <= usage.together() <= LARGEST:  # as `can_be` says; asked of every answer
             self._source.left_out(CANNOT_BE)
             usage = _Usage()
         missed = None if message.diagnostics is None else message.diagnostics.cache_miss_reason
