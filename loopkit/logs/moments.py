@@ -78,8 +78,9 @@ def _one_by_one(texts: NDArray[np.bytes_], form: bytes) -> NDArray[np.datetime64
     if data.translate(_DIGITS_AS_ZERO) != form * texts.size:
         raise ValueError("not a moment")
     try:
+        text = data.decode()
         for at in range(0, len(data), len(form)):
-            datetime.fromisoformat(data[at : at + end].decode())
+            datetime.fromisoformat(text[at : at + end])
     except ValueError:
         raise ValueError("not a moment") from None
     return texts.astype(f"S{end}").astype("datetime64[us]")  # all are moments: nothing is left to go wrong
