@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loopkit import cache, errors, logs, memory, plot, record, replay, sweep, widgets
-    from loopkit.baseline import Baseline
     from loopkit.config import Config
+    from loopkit.contract.baseline import Baseline
+    from loopkit.contract.neutralise import Tags
     from loopkit.errors import LoopkitError
     from loopkit.logs.load import Logs, load
     from loopkit.loop.events import Turn
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from loopkit.loop.schemas import JsonTool
     from loopkit.loop.start import resume, start
     from loopkit.loop.tools import Registry
-    from loopkit.neutralise import Tags
     from loopkit.server.client import Server, connect, serve
     from loopkit.session.session import Session
     from loopkit.session.verify import verify
@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Baseline": "baseline",
+    "Baseline": "contract.baseline",
     "Config": "config",
     "JsonTool": "loop.schemas",
     "Limits": "loop.limits",
@@ -80,7 +80,7 @@ _HOMES = {
     "Registry": "loop.tools",
     "Server": "server.client",
     "Session": "session.session",
-    "Tags": "neutralise",
+    "Tags": "contract.neutralise",
     "Turn": "loop.events",
     "connect": "server.client",
     "load": "logs.load",

@@ -12,7 +12,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from loopkit.neutralise import neutralise
+from loopkit.contract.neutralise import neutralise
 from tests.tagtext import GT, LT
 
 MEGABYTE = 1_000_000

@@ -1,23 +1,29 @@
 """Control tags for tests by short names, and comparisons that never show a text that may hold one.
 
 A model may read a test file or a failure message, so no tag is spelled out in either. ``P A F S G GE`` build the usual forms,
-``FAMILY_TAGS`` holds every tag that the default set covers, by family; both are `loopkit.server.families`.
+``FAMILY_TAGS`` holds every tag that the default set covers, by family; both are `loopkit.server.embedded.tag_vocabulary`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from loopkit.neutralise import DEFAULT, Tags, neutralise
-from loopkit.server import families
+from loopkit.contract.neutralise import DEFAULT, Tags, neutralise
+from loopkit.server.embedded import tag_vocabulary
 
 LT, GT, BAR, WIDE_BAR, LSB, RSB = "<", ">", "|", "\uff5c", "[", "]"
 
 
-P, F, A, S = families.piped, families.wide_piped, families.angled, families.squared
-G, GE, MNS = families.left_piped, families.right_piped, families.minimax
-MBOS, MBOD, MEOS, QUOTE, DSML = families.MBOS, families.MBOD, families.MEOS, families.QUOTE, families.DSML
-FAMILY_TAGS = families.FAMILIES
+P, F, A, S = tag_vocabulary.piped, tag_vocabulary.wide_piped, tag_vocabulary.angled, tag_vocabulary.squared
+G, GE, MNS = tag_vocabulary.left_piped, tag_vocabulary.right_piped, tag_vocabulary.minimax
+MBOS, MBOD, MEOS, QUOTE, DSML = (
+    tag_vocabulary.MBOS,
+    tag_vocabulary.MBOD,
+    tag_vocabulary.MEOS,
+    tag_vocabulary.QUOTE,
+    tag_vocabulary.DSML,
+)
+FAMILY_TAGS = tag_vocabulary.FAMILIES
 ALL_TAGS: list[str] = sorted({tag for tags in FAMILY_TAGS.values() for tag in tags})
 
 

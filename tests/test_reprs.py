@@ -14,7 +14,7 @@ import pytest
 import loopkit as lk
 from loopkit import memory
 from loopkit.cache import Prices, cost, diagnose, divergence, seen_in, template_matrix
-from loopkit.cache.variants import applied, variant_of
+from loopkit.replay.variants import applied, variant_of
 from tests.reading_html import Read, bare
 
 pytestmark = pytest.mark.server

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from loopkit.baseline import Baseline
-from loopkit.messages import FunctionSchema, ToolSchema
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.messages import FunctionSchema, ToolSchema
 
 
 def fixture() -> Baseline:

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from msgspec import UNSET, Raw
 
-from loopkit.baseline import Baseline
-from loopkit.ids import SessionId
-from loopkit.messages import Extra, FunctionSchema, ToolSchema
-from loopkit.records import (
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.messages import Extra, FunctionSchema, ToolSchema
+from loopkit.contract.records import (
     Assistant,
     CacheLoss,
     Carried,
@@ -29,7 +28,8 @@ from loopkit.records import (
     UsageRecord,
     User,
 )
-from loopkit.request import RequestEncoder
+from loopkit.contract.request import RequestEncoder
+from loopkit.ids import SessionId
 from loopkit.session.store import Epoch, write_session
 
 ID = SessionId("format-1")

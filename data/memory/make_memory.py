@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.ids import ProjectId, QueryId, RunId
 from loopkit.memory.types import Chunk, Level, MemoryNode
-from loopkit.provenance import Provenance, Record, Role
 
 RECORDS = (
     Record(Role.User, "¿Hay luz en Lima? é e\u0301 \u2028 😀\r\n", "2026-11-30T07:31:05.000000Z", Provenance("lima/0", 0)),

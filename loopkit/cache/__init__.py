@@ -3,16 +3,16 @@
 A function and the module that it is in have different names, so that each can be reached.
 """
 
-from loopkit.cache.findings import Findings, diagnose
-from loopkit.cache.parting import Divergence, divergence
-from loopkit.cache.prefixes import Reuse, Shared, reuse
-from loopkit.cache.prices import Cost, Prices, cost
-from loopkit.cache.prompts import Prompt
-from loopkit.cache.reading import ReadingLine, reading_line
-from loopkit.cache.rendered import reusable_tokens
-from loopkit.cache.seen import Counters, Seen, seen_in
+from loopkit.cache.losses.findings import Findings, diagnose
+from loopkit.cache.losses.observation import Counters, Seen, seen_in
+from loopkit.cache.losses.token_comparison import reusable_tokens
+from loopkit.cache.prefixes.divergence import Divergence, divergence
+from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.cache.prefixes.reuse import Reuse, Shared, reuse
+from loopkit.cache.prefixes.volatile import Volatile, find_volatile
+from loopkit.cache.pricing import Cost, Prices, cost
+from loopkit.cache.reading_speed import ReadingLine, reading_line
 from loopkit.cache.templates import TemplateMatrix, template_matrix
-from loopkit.cache.volatile import Volatile, find_volatile
 
 __all__ = [
     "Cost",

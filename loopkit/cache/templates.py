@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-from loopkit.cache.rendered import compare
-from loopkit.card import Card
+from loopkit.cache.losses.token_comparison import compare
+from loopkit.contract.records import Usage
 from loopkit.encoding import encode
 from loopkit.errors import ServerRefused
-from loopkit.records import Usage
-from loopkit.server.tokens import TokenView
+from loopkit.reprs import Card
+from loopkit.server.prompt.token_view import TokenView
 
 __all__ = ["KINDS", "TemplateLoss", "TemplateMatrix", "template_matrix"]
 

@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loopkit.logs.partitions import scan
+    from loopkit.logs.frames.dask import scan
 
 __all__ = ["scan"]
 
@@ -18,6 +18,6 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name != "scan":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from loopkit.logs.partitions import scan  # pandas is loaded when it is needed
+    from loopkit.logs.frames.dask import scan  # pandas is loaded when it is needed
 
     return scan

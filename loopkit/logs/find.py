@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from loopkit.errors import InvalidConfig, LogError, SessionIOError, describe
 from loopkit.logs.problems import Problem
-from loopkit.session.live import appears, is_locked
+from loopkit.session.live_read import appears, is_locked
 from loopkit.session.store import log_numbers, log_path, session_directories
 
 __all__ = ["HOW", "PARTS", "File", "Loadable", "find"]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from loopkit.card import counted
 from loopkit.errors import InvalidConfig
 from loopkit.logs.load import Loadable, load
 from loopkit.logs.problems import Errors
 from loopkit.logs.summary import causes
+from loopkit.reprs import counted
 
 __all__ = ["Gate", "gate"]
 

@@ -17,18 +17,18 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from loopkit.cache.findings import Findings
-from loopkit.cache.prompts import Prompt
-from loopkit.card import Card
+from loopkit.cache.losses.findings import Findings
+from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.errors import InvalidConfig, LogError, kind_of
-from loopkit.logs import frames, schema
-from loopkit.logs.columns import Part
-from loopkit.logs.executors import each_read, sizes_of
 from loopkit.logs.find import HOW, File, Loadable, find
+from loopkit.logs.frames import build, schema
+from loopkit.logs.frames.columns import Part
+from loopkit.logs.frames.files import write_csv, write_parquet
+from loopkit.logs.merge import problems_of_others, together
+from loopkit.logs.parallel import each_read, sizes_of
 from loopkit.logs.problems import Errors, Problem, need_errors, problem_of
 from loopkit.logs.requests import diagnosed, export, prompts
-from loopkit.logs.tables import write_csv, write_parquet
-from loopkit.logs.together import problems_of_others, together
+from loopkit.reprs import Card
 
 __all__ = ["Loadable", "Logs", "load", "look", "read_all"]
 
@@ -41,7 +41,7 @@ LONG = 1 << 28
 class Logs:
     """Logs as frames, one row one thing, made on first use; ``load`` makes it.
 
-    Every frame has all its columns with the dtypes of ``loopkit.logs.schema``, of an empty log too; missing is ``<NA>``, never 0.
+    Every frame has all its columns with the dtypes of ``loopkit.logs.frames.schema``. Missing is ``<NA>``, never 0.
     A frame given out may be changed: it is the caller's.
 
     Parameters
@@ -69,27 +69,27 @@ class Logs:
     @property
     def sessions(self) -> pd.DataFrame:
         """A row is a session or a replay."""
-        return self._frame("sessions", lambda: frames.sessions(self.parts))
+        return self._frame("sessions", lambda: build.sessions(self.parts))
 
     @property
     def epochs(self) -> pd.DataFrame:
         """A row is an epoch."""
-        return self._frame("epochs", lambda: frames.epochs(self.parts, self.usage))
+        return self._frame("epochs", lambda: build.epochs(self.parts, self.usage))
 
     @property
     def turns(self) -> pd.DataFrame:
         """A row is a user message and all that followed."""
-        return self._frame("turns", lambda: frames.turns(self.parts, self.usage))
+        return self._frame("turns", lambda: build.turns(self.parts, self.usage))
 
     @property
     def usage(self) -> pd.DataFrame:
         """A row is a completed request."""
-        return self._frame("usage", lambda: frames.usage(self.parts))
+        return self._frame("usage", lambda: build.usage(self.parts))
 
     @property
     def cache_loss(self) -> pd.DataFrame:
         """A row is a loss."""
-        return self._frame("cache_loss", lambda: frames.cache_loss(self.parts, self.usage))
+        return self._frame("cache_loss", lambda: build.cache_loss(self.parts, self.usage))
 
     @property
     def messages(self) -> pd.DataFrame:
@@ -100,12 +100,12 @@ class Logs:
         TornLog, BaselineError, LogError, SessionIOError
             When a log or its baseline is not what it was, or a message is none. Where a baseline was reported, it has no row.
         """
-        return self._frame("messages", lambda: frames.messages(self.parts, content=self.content))
+        return self._frame("messages", lambda: build.messages(self.parts, content=self.content))
 
     @property
     def problems(self) -> pd.DataFrame:
         """A row is something that could not be read, or was counted and left out."""
-        return self._frame("problems", lambda: frames.problems(self.unread))
+        return self._frame("problems", lambda: build.problems(self.unread))
 
     def requests(self) -> Iterator[Prompt]:
         """Each request's prompt, for `loopkit.cache`, as far as it is known.
@@ -250,7 +250,7 @@ class Logs:
         return self._card().whole()
 
     def _repr_html_(self) -> str:
-        card, plot = self._card(), frames.spark(self.usage)
+        card, plot = self._card(), build.spark(self.usage)
         return card._replace(facts=[*card.facts, *([("reuse by request", plot)] if plot else [])]).html()
 
     def _card(self) -> Card:
@@ -260,7 +260,7 @@ class Logs:
         facts += [("turns", int(found["turns"].sum())), ("requests", len(self.usage))]
         counted = [(name, f"{number:,}") for name, number in facts if number or name != "replays"]
         faults = [("problems", f"{len(self.unread):,}")] if self.unread else []
-        return Card("Logs", [*counted, *faults, *frames.finding(self.usage)], SPARE)
+        return Card("Logs", [*counted, *faults, *build.finding(self.usage)], SPARE)
 
     def _frames(self) -> dict[str, pd.DataFrame]:
         return {name: getattr(self, name) for name in schema.FRAMES}

@@ -14,16 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from loopkit.cache.causes import expected_of
-from loopkit.cache.diagnosis import Diagnosis
-from loopkit.cache.findings import Coverage, Findings, Loss, diagnose
-from loopkit.cache.prompts import Prompt
-from loopkit.cache.prompts import parts as parts_of
-from loopkit.cache.seen import Seen
+from loopkit.cache.losses.diagnosis import Diagnosis
+from loopkit.cache.losses.findings import Coverage, Findings, Loss, diagnose
+from loopkit.cache.losses.judge import expected_of
+from loopkit.cache.losses.observation import Seen
+from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.cache.prefixes.prompt_parts import parts as parts_of
+from loopkit.contract.records import Usage
 from loopkit.encoding import decode, encode
 from loopkit.errors import BaselineError, InvalidConfig, LogError, SessionIOError, TornLog, describe, kind_of
-from loopkit.logs.columns import Part
-from loopkit.records import Usage
+from loopkit.logs.frames.columns import Part
 
 __all__ = ["diagnosed", "export", "prompts"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from loopkit.card import counted, shown
 from loopkit.logs.load import Logs
+from loopkit.reprs import counted, shown
 
 __all__ = ["causes", "summary", "traced"]
 

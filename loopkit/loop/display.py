@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from loopkit.card import shown
+from loopkit.contract.records import EpochEnd, ToolResult
 from loopkit.loop.events import Stopped, ToolCalled, TurnEvent
-from loopkit.records import EpochEnd, ToolResult
-from loopkit.server.stream import TextDelta
+from loopkit.reprs import shown
+from loopkit.server.completion.assembly import TextDelta
 
 __all__ = ["GO_ON", "show"]
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from loopkit.contract.messages import ToolSchema
+from loopkit.contract.records import Assistant, LogRecord, ToolResult
 from loopkit.encoding import decode, encode
 from loopkit.errors import InvalidConfig
 from loopkit.loop.tools import Registry
-from loopkit.messages import ToolSchema
-from loopkit.records import Assistant, LogRecord, ToolResult
 
 __all__ = ["Change", "Drift", "differences", "found_tools"]
 

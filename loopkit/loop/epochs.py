@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET
 
-from loopkit.baseline import Baseline, messages
+from loopkit.contract.baseline import Baseline, messages
+from loopkit.contract.neutralise import Tags, neutralise_report
+from loopkit.contract.records import Assistant, EpochEnd, LogRecord, ToolResult, UsageRecord, User
+from loopkit.contract.request import Request, RequestEncoder
 from loopkit.encoding import mend_surrogates
 from loopkit.errors import ContextExceeded, EpochTooLarge, InvalidConfig, ServerRefused, kind_of
 from loopkit.ids import Timestamp
 from loopkit.loop.limits import Limits
-from loopkit.neutralise import Tags, neutralise_report
-from loopkit.records import Assistant, EpochEnd, LogRecord, ToolResult, UsageRecord, User
-from loopkit.request import Request, RequestEncoder
 
 if TYPE_CHECKING:
     from loopkit.server.client import Server
-    from loopkit.server.stream import Completion
+    from loopkit.server.completion.assembly import Completion
     from loopkit.session.session import Session
 
 __all__ = ["Carried", "Carry", "OnFull", "carry_over", "check_ways", "epoch_end", "fits", "last_usage_record", "must_fit"]

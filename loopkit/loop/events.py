@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from loopkit.card import Card, counted
-from loopkit.records import CacheLoss, EpochEnd, ToolResult, Usage, UsageRecord
-from loopkit.server.stream import Delta
+from loopkit.contract.records import CacheLoss, EpochEnd, ToolResult, Usage, UsageRecord
+from loopkit.reprs import Card, counted
+from loopkit.server.completion.assembly import Delta
 
 __all__ = ["OnEvent", "RequestSent", "Stopped", "ToolCalled", "Turn", "TurnEvent", "add_up"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
+from loopkit.contract.messages import FunctionSchema, ToolSchema
+from loopkit.contract.neutralise import Tags, neutralise
 from loopkit.errors import InvalidConfig
-from loopkit.messages import FunctionSchema, ToolSchema
-from loopkit.neutralise import Tags, neutralise
 
 __all__ = ["neutralised"]
 

@@ -14,7 +14,10 @@ from typing import Literal, Self, TypeVar
 
 from msgspec import UNSET
 
-from loopkit.card import Card
+from loopkit.contract.messages import ToolCall
+from loopkit.contract.neutralise import neutralise_report
+from loopkit.contract.records import Assistant, ToolResult, Usage, User
+from loopkit.contract.request import Request
 from loopkit.encoding import encode, mend_surrogates
 from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn, SessionClosed, kind_of
 from loopkit.ids import Timestamp
@@ -25,10 +28,7 @@ from loopkit.loop.park import Parked, park
 from loopkit.loop.port import ToolPort
 from loopkit.loop.tools import Registry
 from loopkit.loop.turn import State, TurnRun
-from loopkit.messages import ToolCall
-from loopkit.neutralise import neutralise_report
-from loopkit.records import Assistant, ToolResult, Usage, User
-from loopkit.request import Request
+from loopkit.reprs import Card
 from loopkit.server.client import Server
 from loopkit.session.drift import Drift
 from loopkit.session.session import Session

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from loopkit.card import Card
+from loopkit.contract.records import Usage
 from loopkit.encoding import decode, encode, sha256
 from loopkit.errors import InvalidConfig, ServerError, SessionIOError, describe
 from loopkit.loop.epochs import last_usage_record
-from loopkit.records import Usage
+from loopkit.reprs import Card
 
 if TYPE_CHECKING:
     from loopkit.server.client import Server

@@ -24,9 +24,9 @@ from pydantic_core import CoreSchema, to_json
 from referencing import Registry as References
 from referencing.exceptions import Unresolvable
 
+from loopkit.contract.messages import FunctionSchema, ToolSchema
 from loopkit.encoding import decode, encode
 from loopkit.errors import EncodeError, InvalidConfig, kind_of
-from loopkit.messages import FunctionSchema, ToolSchema
 
 __all__ = ["AnyTool", "JsonTool", "Misfit", "Tool", "make_tool"]
 

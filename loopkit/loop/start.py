@@ -13,9 +13,12 @@ from typing import Any
 
 from msgspec import UNSET
 
-from loopkit.baseline import Baseline
-from loopkit.cache.volatile import find_volatile
+from loopkit.cache.prefixes.volatile import find_volatile
 from loopkit.config import Config
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.neutralise import Tags
+from loopkit.contract.records import TagsFacts
+from loopkit.contract.request import RequestEncoder, head
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.ids import SessionId
 from loopkit.loop.drift import differences, found_tools
@@ -27,9 +30,6 @@ from loopkit.loop.port import Allow, PythonPort, ToolPort
 from loopkit.loop.schemas import AnyTool
 from loopkit.loop.tools import Recalls, Registry
 from loopkit.loop.turn import State
-from loopkit.neutralise import Tags
-from loopkit.records import TagsFacts
-from loopkit.request import RequestEncoder, head
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 

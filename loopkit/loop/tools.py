@@ -12,13 +12,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from loopkit.card import Card, counted
+from loopkit.contract.messages import FunctionSchema, ToolSchema
+from loopkit.contract.neutralise import DEFAULT, Tags
 from loopkit.errors import InvalidConfig
 from loopkit.ids import Timestamp
 from loopkit.loop.foreign import neutralised
 from loopkit.loop.schemas import AnyTool, JsonTool, Misfit, Tool, make_tool
-from loopkit.messages import FunctionSchema, ToolSchema
-from loopkit.neutralise import DEFAULT, Tags
+from loopkit.reprs import Card, counted
 
 __all__ = ["Bound", "Recalls", "Registry"]
 

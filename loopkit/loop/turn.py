@@ -15,28 +15,28 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, structs
 
-from loopkit.cache.expect import expect
+from loopkit.cache.losses.expected import expect
+from loopkit.cache.losses.watch import Watch, reusable_without_a_loss
+from loopkit.contract.messages import ToolCall
+from loopkit.contract.neutralise import Tags, neutralise_report
+from loopkit.contract.records import CacheLoss, EpochEnd, LogRecord, ToolResult, Usage, UsageRecord, User
+from loopkit.contract.request import Request, RequestEncoder
 from loopkit.encoding import mend_surrogates
 from loopkit.errors import ContextExceeded, PendingCalls, ServerError, SessionError
 from loopkit.ids import Timestamp
 from loopkit.loop.epochs import Carry, OnFull, carry_over, epoch_end, fits, last_usage_record, must_fit
 from loopkit.loop.events import OnEvent, RequestSent, Stopped, ToolCalled, Turn
 from loopkit.loop.limits import INTERRUPTED, LIMIT_REACHED, REPEATED, Limits, Repeats, is_json, most_tokens
-from loopkit.loop.losses import Watch, reusable_without_a_loss
 from loopkit.loop.park import not_found
 from loopkit.loop.port import Denied, Outcome, ToolPort
 from loopkit.loop.results import cap
-from loopkit.messages import ToolCall
-from loopkit.neutralise import Tags, neutralise_report
-from loopkit.records import CacheLoss, EpochEnd, LogRecord, ToolResult, Usage, UsageRecord, User
-from loopkit.request import Request, RequestEncoder
-from loopkit.server.hangup import HangUp
-from loopkit.server.stream import Delta, ReasoningDelta, TextDelta
+from loopkit.server.completion.assembly import Delta, ReasoningDelta, TextDelta
+from loopkit.server.transport.cancellation import HangUp
 
 if TYPE_CHECKING:
-    from loopkit.baseline import Baseline
+    from loopkit.contract.baseline import Baseline
     from loopkit.server.client import Server
-    from loopkit.server.stream import Completion
+    from loopkit.server.completion.assembly import Completion
     from loopkit.session.session import Session
 
 __all__ = ["State", "TurnRun"]

@@ -1,10 +1,10 @@
 """Memory: what sessions learned, as evidence that can be traced, in tiers whose pieces are named by their content."""
 
+from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.ids import ProjectId, QueryId, RunId
 from loopkit.memory.memory import Memory, open
 from loopkit.memory.model import ServerModel
 from loopkit.memory.types import Chunk, Level, MemoryNode
-from loopkit.provenance import Provenance, Record, Role
 
 __all__ = [
     "Chunk",

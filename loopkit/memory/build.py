@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from loopkit.card import Card
 from loopkit.errors import InvalidConfig
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash, Timestamp
 from loopkit.memory.ingest import begin_run
@@ -20,6 +19,7 @@ from loopkit.memory.lines import NodeLine, QueryLine, StepLine
 from loopkit.memory.recall import read_node, text_of
 from loopkit.memory.store import Store
 from loopkit.memory.types import Level, MemoryNode
+from loopkit.reprs import Card
 
 __all__ = ["Built", "Latest", "Summarise", "fold_project", "fold_query", "latest_of_queries", "opening", "synthesis"]
 

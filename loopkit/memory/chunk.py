@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from loopkit.contract.provenance import Record
 from loopkit.memory.types import need_count, said
-from loopkit.provenance import Record
 
 __all__ = ["Count", "Counted", "estimate", "groups"]
 
@@ -56,7 +56,7 @@ def groups(records: Iterable[Record], budget: int, count: Count = estimate) -> I
 
     Examples
     --------
-    >>> from loopkit.provenance import Provenance, Role
+    >>> from loopkit.contract.provenance import Provenance, Role
     >>> texts = ["four", "five", "a long one", "end"]
     >>> records = [Record(Role.User, text, None, Provenance("s", at)) for at, text in enumerate(texts)]
     >>> [[each.record.text for each in group] for group in groups(records, 25, len)]

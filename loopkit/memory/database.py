@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import assert_never
 
+from loopkit.contract.provenance import Record
 from loopkit.encoding import encode, encode_texts, sha256
 from loopkit.memory.lines import ChunkLine, Line, NodeLine, QueryLine, RunLine, SourceLine, StepLine
 from loopkit.memory.types import Level, MemoryNode
-from loopkit.provenance import Record
 
 __all__ = ["VERSION", "apply", "connect", "create", "dump_lines", "is_local", "record_keys"]
 

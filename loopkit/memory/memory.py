@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loopkit.baseline import memory_block
-from loopkit.card import Card
+from loopkit.contract.baseline import memory_block
 from loopkit.errors import InvalidConfig, LogError, SessionIOError, describe
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
 from loopkit.logs.problems import Errors, Problem, need_errors
@@ -27,6 +26,7 @@ from loopkit.memory.sources import Sources, transcripts
 from loopkit.memory.store import Store
 from loopkit.memory.types import MemoryNode, need, need_count
 from loopkit.memory.verify import Verification, verify
+from loopkit.reprs import Card
 from loopkit.server.client import Server
 from loopkit.session.disk import create_file
 
@@ -101,7 +101,7 @@ class Memory:
         ----------
         what : Session, Path, str or iterable of Record
             A session, its directory, a home with all its sessions, another tool's log or a directory of such (see
-            `loopkit.logs.adapters`), or records, which are read one by one.
+            `loopkit.logs.foreign.formats`), or records, which are read one by one.
         project : ProjectId
             What the evidence is for.
         run : RunId, optional

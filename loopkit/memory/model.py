@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from loopkit.baseline import Baseline
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.neutralise import Tags, neutralise
+from loopkit.contract.records import Usage, User
+from loopkit.contract.request import RequestEncoder
 from loopkit.errors import InvalidConfig
 from loopkit.ids import Timestamp
 from loopkit.memory.chunk import Count, estimate
-from loopkit.neutralise import Tags, neutralise
-from loopkit.records import Usage, User
-from loopkit.request import RequestEncoder
-from loopkit.server import llama
+from loopkit.server import llama_api
 from loopkit.server.client import Server
 
 __all__ = ["ServerModel", "counter"]
@@ -32,7 +32,7 @@ def counter(server: Server | None) -> Count:
     """How to count a text's tokens: the server's own tokenizer where there is one, else a careful guess."""
     if server is None or server.engine != "llama.cpp":
         return estimate
-    return lambda text: len(llama.tokenize(server.wire, text, parse_special=False))
+    return lambda text: len(llama_api.tokenize(server.wire, text, parse_special=False))
 
 
 class ServerModel:

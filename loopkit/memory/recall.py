@@ -12,12 +12,12 @@ import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from loopkit.card import Card
+from loopkit.contract.provenance import Provenance, Role
 from loopkit.errors import InvalidConfig, InvalidId, LogError
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
 from loopkit.memory.store import Store
 from loopkit.memory.types import Level, MemoryNode, need
-from loopkit.provenance import Provenance, Role
+from loopkit.reprs import Card
 
 __all__ = ["Evidence", "Recalled", "ancestors", "named", "need_project", "read_node", "recall", "text_of", "trace"]
 

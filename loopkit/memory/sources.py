@@ -14,14 +14,24 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias, assert_never
 
+from loopkit.contract.provenance import Provenance, Record, Role
+from loopkit.contract.records import (
+    Assistant,
+    CacheLoss,
+    EpochEnd,
+    LogRecord,
+    SessionStart,
+    ToolResult,
+    UsageRecord,
+    User,
+    encode_record,
+)
 from loopkit.encoding import decode, encode, encode_texts
 from loopkit.errors import InvalidConfig, LogError, SessionError, kind_of
 from loopkit.ids import SessionId
-from loopkit.logs import adapters
 from loopkit.logs.find import File, find
+from loopkit.logs.foreign import formats
 from loopkit.logs.problems import Problem, problem_of
-from loopkit.provenance import Provenance, Record, Role
-from loopkit.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, UsageRecord, User, encode_record
 from loopkit.session.journal import close_line
 from loopkit.session.session import Session
 from loopkit.session.store import log_path, session_directories
@@ -118,8 +128,8 @@ def _in_path(path: Path, problems: list[Problem] | None) -> Iterator[Transcript]
                     raise found
                 problems.append(problem_of(found, str(path)))
             # in a directory of other tools' logs there may be anything: what is no transcript is passed over there
-            if isinstance(found, File) and not (found.scanned and adapters.recognise(found.path) is None):
-                texts = (record for record in adapters.records(found.path, problems=problems) if record.text.strip())
+            if isinstance(found, File) and not (found.scanned and formats.recognise(found.path) is None):
+                texts = (record for record in formats.records(found.path, problems=problems) if record.text.strip())
                 yield Transcript(str(found.path), texts)
 
 

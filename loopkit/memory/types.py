@@ -14,11 +14,11 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from loopkit.card import Card
+from loopkit.contract.provenance import Record
 from loopkit.encoding import encode_texts, find_unencodable
 from loopkit.errors import EncodeError, InvalidConfig, InvalidId
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
-from loopkit.provenance import Record
+from loopkit.reprs import Card
 
 __all__ = ["Chunk", "Level", "MemoryNode", "canonical", "decoder", "need", "need_count"]
 
@@ -142,7 +142,7 @@ class Chunk(_Content, frozen=True, forbid_unknown_fields=True):
 
     Examples
     --------
-    >>> from loopkit.provenance import Provenance, Role
+    >>> from loopkit.contract.provenance import Provenance, Role
     >>> record = Record(Role.User, "hello", None, Provenance("lima/0", 312))
     >>> chunk = Chunk.of(1, [record], 5)
     >>> chunk.sha256 == Chunk.of(7, [record], 6).sha256 == chunk.content_hash()

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopkit.card import counted
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.memory.frames import Lineage
 from loopkit.plot.looks import GREY, PLAIN, frame_of, new_axes, shown
+from loopkit.reprs import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopkit.cache.prompts import Prompt
+from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.contract.request import Request
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.logs.load import Logs
-from loopkit.request import Request
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

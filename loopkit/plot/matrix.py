@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loopkit.cache.prompts import Prompt
-from loopkit.cache.tree import branches
-from loopkit.card import counted
+from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.cache.prefixes.tree import branches
+from loopkit.contract.request import Request
 from loopkit.plot.looks import GREY, PLAIN, new_axes, requests_of, shown
-from loopkit.request import Request
+from loopkit.reprs import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopkit.cache.reading import ReadingLine, reading_line
+from loopkit.cache.reading_speed import ReadingLine, reading_line
 from loopkit.logs.load import Logs
 from loopkit.plot.looks import frame_of, new_axes, numbers
 

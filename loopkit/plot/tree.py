@@ -1,7 +1,7 @@
 """``prefix_tree``: where conversations go together and where they part, drawn from left to right.
 
 A conversation that only grows is one line, however many requests it has; where lines part, the member of the body is named in
-which they do. Draws what :mod:`loopkit.cache.tree` finds.
+which they do. Draws what :mod:`loopkit.cache.prefixes.tree` finds.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loopkit.cache.parting import divergence
-from loopkit.cache.prompts import Prompt
-from loopkit.cache.tree import Branch, branches
-from loopkit.card import counted
+from loopkit.cache.prefixes.divergence import divergence
+from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.cache.prefixes.tree import Branch, branches
+from loopkit.contract.request import Request
 from loopkit.errors import InvalidConfig
 from loopkit.plot.looks import DARK, GREY, PLAIN, characters, new_axes, requests_of, shown
-from loopkit.request import Request
+from loopkit.reprs import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

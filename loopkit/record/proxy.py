@@ -19,12 +19,12 @@ from typing import Self
 
 import httpx
 
-from loopkit.card import Card
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig, describe
 from loopkit.record.passing import Foreign, Passing
 from loopkit.record.recorder import Recorder
-from loopkit.server.wire import parse
+from loopkit.reprs import Card
+from loopkit.server.transport.connection import parse
 
 __all__ = ["Proxy"]
 

@@ -16,13 +16,13 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Raw, structs
 
+from loopkit.contract.recording import RecordedRequest, encode_recorded
 from loopkit.encoding import decode, encode
 from loopkit.errors import EncodeError, InvalidConfig, SessionIOError
 from loopkit.ids import SessionId, Timestamp
 from loopkit.record.said import Said
-from loopkit.recorded import RecordedRequest, encode_recorded
-from loopkit.server.usage import normalise
-from loopkit.session.lines import LineFile, make_parents
+from loopkit.server.completion.usage import normalise
+from loopkit.session.line_log import LineFile, make_parents
 
 __all__ = ["Exchange", "How", "Recorder"]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
-from loopkit.card import counted
 from loopkit.record.recorder import Exchange, How, Recorder
+from loopkit.reprs import counted
 
 __all__ = ["Transport"]
 

@@ -15,16 +15,16 @@ from typing import Final, NamedTuple
 import pandas as pd
 from tqdm.auto import tqdm
 
-from loopkit.cache.variants import Change, Variant, variant_of
+from loopkit.contract.records import ReplayRecord
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.logs.load import Logs
-from loopkit.records import ReplayRecord
 from loopkit.replay.costs import UNCHANGED
 from loopkit.replay.recorded import Requests, kept, survey
 from loopkit.replay.sending import emptied, sent
+from loopkit.replay.variants import Change, Variant, variant_of
 from loopkit.server.client import Server
-from loopkit.server.hangup import HangUp
-from loopkit.server.stream import Delta
+from loopkit.server.completion.assembly import Delta
+from loopkit.server.transport.cancellation import HangUp
 
 __all__ = ["compare", "variants_of"]
 

@@ -11,14 +11,14 @@ from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Raw
 
-from loopkit.cache.prompts import Prompt
-from loopkit.cache.splice import spliced
-from loopkit.cache.variants import Variant, applied
+from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.cache.prefixes.splice import spliced
+from loopkit.contract.request import Request, replayed
 from loopkit.encoding import decode, encode
 from loopkit.errors import InvalidConfig, LogError, kind_of
 from loopkit.ids import Timestamp
 from loopkit.logs.load import Logs
-from loopkit.request import Request, replayed
+from loopkit.replay.variants import Variant, applied
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 

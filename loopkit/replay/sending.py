@@ -16,22 +16,22 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET, Raw, structs
 
-from loopkit.cache.expect import GENERATION, expect
-from loopkit.cache.prompts import Prompt
-from loopkit.cache.seen import Seen
-from loopkit.cache.variants import Change, Variant, applied, variant_of
+from loopkit.cache.losses.expected import GENERATION, expect
+from loopkit.cache.losses.observation import Seen
+from loopkit.cache.losses.watch import Watch, reusable_without_a_loss
+from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.contract.records import ReplayRecord, encode_record
+from loopkit.contract.request import Request
 from loopkit.encoding import decode
 from loopkit.errors import ServerRefused
 from loopkit.ids import SessionId, Timestamp
 from loopkit.logs.load import Logs, load
-from loopkit.loop.losses import Watch, reusable_without_a_loss
-from loopkit.records import ReplayRecord, encode_record
 from loopkit.replay.recorded import Recorded, Requests, kept, recorded, survey
-from loopkit.request import Request
+from loopkit.replay.variants import Change, Variant, applied, variant_of
 from loopkit.server.client import Server
-from loopkit.server.hangup import HangUp
-from loopkit.server.stream import Completion, Delta
-from loopkit.session.lines import LineFile
+from loopkit.server.completion.assembly import Completion, Delta
+from loopkit.server.transport.cancellation import HangUp
+from loopkit.session.line_log import LineFile
 from loopkit.session.session import Session
 
 __all__ = ["emptied", "run", "sent"]
@@ -60,7 +60,7 @@ def run(
         and ``stream_options`` where a stream would report no usage.
     variant : Variant, function or str, optional
         What to change, such as ``"tools_shuffled"``, ``"window(4)"``, or a function from `Sent` to `Sent` of
-        ``loopkit.cache.variants``; None sends the very bytes.
+        ``loopkit.replay.variants``; None sends the very bytes.
     home : str or Path, optional
         Where ``replays/`` lies; where not given the session's own home, or ``runs``.
     on_request : callable, optional

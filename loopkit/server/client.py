@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace as replace_in
 
-from loopkit.card import Card, counted
+from loopkit.contract.neutralise import Tags
+from loopkit.contract.records import ServerFacts
+from loopkit.contract.request import Request
 from loopkit.errors import ServerError, ServerTimeout, StreamCut
-from loopkit.neutralise import Tags
-from loopkit.records import ServerFacts
-from loopkit.request import Request
-from loopkit.server import llama
-from loopkit.server.answer import Answer
-from loopkit.server.hangup import HangUp
-from loopkit.server.probe import Found, probe
-from loopkit.server.stream import Assembly, Completion, Delta, Progress, whole
-from loopkit.server.tags import server_tags
-from loopkit.server.tokens import TokenView, token_view
-from loopkit.server.wire import Wire
+from loopkit.reprs import Card, counted
+from loopkit.server import llama_api
+from loopkit.server.completion.assembly import Assembly, Completion, Delta, Progress, whole
+from loopkit.server.detection import Found, probe
+from loopkit.server.prompt.control_tags import server_tags
+from loopkit.server.prompt.token_view import TokenView, token_view
+from loopkit.server.transport.cancellation import HangUp
+from loopkit.server.transport.connection import Wire
+from loopkit.server.transport.response import Answer
 
 if TYPE_CHECKING:
-    from loopkit.server.doctor import Doctor
-    from loopkit.server.embedded import Child
-    from loopkit.server.handout import Handout
+    from loopkit.server.doctor.checks import Doctor
+    from loopkit.server.embedded.process import Child
+    from loopkit.server.embedded.slot_pool import Handout
 
 __all__ = ["Server", "connect", "serve"]
 
@@ -61,7 +61,7 @@ class Server:
     another : callable or None
         Starts one more embedded server, as this one was started, which holds nothing yet; None where this one is not embedded.
     wire : Wire
-        For the rooms that ask the server more, such as `loopkit.server.llama`.
+        For the rooms that ask the server more, such as `loopkit.server.llama_api`.
     """
 
     def __init__(self, wire: Wire, found: Found, child: Child | None = None) -> None:
@@ -149,7 +149,7 @@ class Server:
         if self.engine != "llama.cpp":
             return None
         try:
-            return len(llama.tokenize(self.wire, llama.apply_template(self.wire, request.body)))
+            return len(llama_api.tokenize(self.wire, llama_api.apply_template(self.wire, request.body)))
         except ServerError:
             return None
 
@@ -228,33 +228,33 @@ class Server:
         harmful  memory kind        sliding window: of 58 tokens just read, 5 had to be read again
         ...
         """
-        from loopkit.server.doctor import examine
+        from loopkit.server.doctor.checks import examine
 
         return examine(self)
 
     def props(self) -> dict[str, Any]:
-        """A llama-server's properties; see `loopkit.server.llama`."""
-        return llama.props(self.wire)
+        """A llama-server's properties; see `loopkit.server.llama_api`."""
+        return llama_api.props(self.wire)
 
-    def slots(self) -> list[llama.SlotState]:
+    def slots(self) -> list[llama_api.SlotState]:
         """What each slot of a llama-server holds."""
-        return llama.slots(self.wire)
+        return llama_api.slots(self.wire)
 
     def metrics(self) -> dict[str, float]:
         """A llama-server's counters by name."""
-        return llama.metrics(self.wire)
+        return llama_api.metrics(self.wire)
 
     def save_slot(self, slot: int, filename: str) -> int:
         """Write a slot into the server's slot directory; gives the number of tokens."""
-        return llama.save_slot(self.wire, slot, filename)
+        return llama_api.save_slot(self.wire, slot, filename)
 
     def restore_slot(self, slot: int, filename: str) -> int:
         """Read a slot back; gives the number of tokens."""
-        return llama.restore_slot(self.wire, slot, filename)
+        return llama_api.restore_slot(self.wire, slot, filename)
 
     def erase_slot(self, slot: int) -> int:
         """Empty a slot; gives the number of tokens that it held."""
-        return llama.erase_slot(self.wire, slot)
+        return llama_api.erase_slot(self.wire, slot)
 
     @property
     def slot_dir(self) -> Path | None:
@@ -375,16 +375,16 @@ def serve(
     >>> serve("tiny")  # doctest: +ELLIPSIS
     Server tiny (embedded): llama.cpp ..., context 2 slots × 4,096 tokens
     """
-    from loopkit.server.embedded import start_child
-    from loopkit.server.handout import Handout
-    from loopkit.server.models import resolve
+    from loopkit.server.embedded.models import resolve
+    from loopkit.server.embedded.process import start_child
+    from loopkit.server.embedded.slot_pool import Handout
 
     file = resolve(model)
     parameters |= {"slots": slots, "context": context, "template": template, "cache_ram_mib": cache_ram_mib}
     child = start_child(file, slot_dir=slot_dir, **parameters)
     try:
         wire = Wire(child.url, api_key=child.key, gone=child.gone)
-        size = llama.props(wire)["default_generation_settings"]["n_ctx"]  # llama.cpp rounds what was asked for
+        size = llama_api.props(wire)["default_generation_settings"]["n_ctx"]  # llama.cpp rounds what was asked for
     except BaseException:
         child.close()
         raise

@@ -6,9 +6,9 @@ import difflib
 from dataclasses import dataclass
 from typing import Self
 
-from loopkit.baseline import Baseline
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.messages import ToolSchema
 from loopkit.encoding import encode
-from loopkit.messages import ToolSchema
 
 __all__ = ["Drift"]
 

@@ -12,8 +12,8 @@ from typing import Any, assert_never
 
 from msgspec import UNSET
 
-from loopkit.messages import ToolCall
-from loopkit.records import (
+from loopkit.contract.messages import ToolCall
+from loopkit.contract.records import (
     Assistant,
     CacheLoss,
     EpochEnd,
@@ -24,7 +24,7 @@ from loopkit.records import (
     User,
     check_raw,
 )
-from loopkit.request import RESERVED
+from loopkit.contract.request import RESERVED
 
 __all__ = ["Order", "group_ends"]
 

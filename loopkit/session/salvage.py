@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from loopkit.card import Card
+from loopkit.contract.records import LogRecord, SessionStart
 from loopkit.errors import BaselineError, InvalidId, SessionError, TornLog
 from loopkit.ids import SessionId
-from loopkit.records import LogRecord, SessionStart
+from loopkit.reprs import Card
 from loopkit.session.disk import DirectoryLock, need_writing
 from loopkit.session.order import Order, group_ends
 from loopkit.session.scan import read_log

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from loopkit.contract.records import LogRecord, UsageRecord, decode_record
+from loopkit.contract.request import first_difference
 from loopkit.encoding import find_unencodable
 from loopkit.ids import TIME
-from loopkit.records import LogRecord, UsageRecord, decode_record
-from loopkit.request import first_difference
 from loopkit.session.journal import Block, Fault, body_of, checked_blocks, torn
 from loopkit.session.order import Order
 

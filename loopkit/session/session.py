@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import UNSET
 
-from loopkit.baseline import Baseline, CoreSchemas, messages
-from loopkit.card import Card
+from loopkit.contract.baseline import Baseline, CoreSchemas, messages
+from loopkit.contract.messages import ChatMessage, ToolCall
+from loopkit.contract.neutralise import Tags
+from loopkit.contract.records import Carried, LogRecord, ServerFacts, SessionStart, TagsFacts, Usage, UsageRecord
+from loopkit.contract.request import Request, replayed
 from loopkit.errors import InvalidConfig
 from loopkit.ids import CallId, SessionId, Timestamp
-from loopkit.messages import ChatMessage, ToolCall
-from loopkit.neutralise import Tags
-from loopkit.records import Carried, LogRecord, ServerFacts, SessionStart, TagsFacts, Usage, UsageRecord
-from loopkit.request import Request, replayed
+from loopkit.reprs import Card
 from loopkit.session.disk import DirectoryLock, need_writing
 from loopkit.session.drift import Drift
 from loopkit.session.order import group_ends

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from loopkit.baseline import Baseline
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.records import Forked, LogRecord, SessionStart, settle
 from loopkit.encoding import sha256
 from loopkit.errors import (
     BaselineError,
@@ -25,10 +26,9 @@ from loopkit.errors import (
     describe,
 )
 from loopkit.ids import SessionId, Timestamp
-from loopkit.records import Forked, LogRecord, SessionStart, settle
 from loopkit.session.disk import create_file, make_directory, need_writing, remove, sync_directory
 from loopkit.session.journal import close_line, open_regular
-from loopkit.session.live import is_locked, settled
+from loopkit.session.live_read import is_locked, settled
 from loopkit.session.order import Order
 from loopkit.session.scan import End, read_log
 

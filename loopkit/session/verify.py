@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from loopkit.baseline import Baseline
-from loopkit.card import Card
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.recording import RecordedRequest, decode_recorded
+from loopkit.contract.records import LogRecord, ReplayRecord, SessionStart, decode_replay
+from loopkit.contract.request import replayed
 from loopkit.errors import (
     BaselineError,
     InvalidConfig,
@@ -24,11 +26,9 @@ from loopkit.errors import (
     describe,
 )
 from loopkit.ids import TIME, SessionId
-from loopkit.recorded import RecordedRequest, decode_recorded
-from loopkit.records import LogRecord, ReplayRecord, SessionStart, decode_replay
-from loopkit.request import replayed
+from loopkit.reprs import Card
 from loopkit.session.journal import Fault, body_of, checked_blocks
-from loopkit.session.live import appears
+from loopkit.session.live_read import appears
 from loopkit.session.order import Order
 from loopkit.session.scan import read_log
 from loopkit.session.session import Session

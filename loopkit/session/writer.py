@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from loopkit.baseline import Baseline
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.records import LogRecord, SessionStart
 from loopkit.errors import OutOfOrder, SessionClosed, SessionIOError
-from loopkit.records import LogRecord, SessionStart
 from loopkit.session.disk import AppendFile, DirectoryLock, remove, remove_file
 from loopkit.session.order import Order
 from loopkit.session.scan import End

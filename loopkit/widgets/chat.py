@@ -11,12 +11,12 @@ from typing import Any
 
 import ipywidgets as ipw
 
-from loopkit.card import Card
 from loopkit.errors import InvalidConfig, LoopBusy, LoopkitError, kind_of
 from loopkit.ids import SessionId
 from loopkit.loop.events import Turn
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import resume_like
+from loopkit.reprs import Card
 from loopkit.session.store import session_directories
 from loopkit.widgets.page import Block, as_html
 from loopkit.widgets.panel import Panel

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from loopkit.cache.parting import divergence
-from loopkit.card import shown
+from loopkit.cache.prefixes.divergence import divergence
+from loopkit.contract.records import Assistant, LogRecord, ToolResult, UsageRecord, User
+from loopkit.contract.request import replayed
 from loopkit.encoding import decode, encode
-from loopkit.records import Assistant, LogRecord, ToolResult, UsageRecord, User
-from loopkit.request import replayed
+from loopkit.reprs import shown
 from loopkit.session.session import Session
 from loopkit.session.store import Epoch
 from loopkit.widgets.page import Block

@@ -15,12 +15,12 @@ import ipywidgets as ipw
 import pandas as pd
 from matplotlib.figure import Figure
 
-from loopkit.card import Card, counted
 from loopkit.errors import InvalidConfig
 from loopkit.ids import SessionId
 from loopkit.logs.load import Loadable, Logs, load
 from loopkit.logs.problems import Errors
 from loopkit.plot.reuse import prefix_reuse
+from loopkit.reprs import Card, counted
 from loopkit.session.session import Session
 from loopkit.widgets.chosen import conversation, loss
 from loopkit.widgets.page import Block, Page, Table, as_html, table_lines

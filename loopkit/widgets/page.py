@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from loopkit.card import escaped, shown
+from loopkit.reprs import escaped, shown
 
 __all__ = ["Block", "Page", "Table", "as_html", "as_text", "table_lines"]
 

@@ -15,8 +15,8 @@ from typing import Any, Self
 
 import ipywidgets as ipw
 
-from loopkit.card import Card
 from loopkit.errors import LoopkitError
+from loopkit.reprs import Card
 from loopkit.widgets.page import Block, Page, as_html, as_text
 
 __all__ = ["Panel", "family"]

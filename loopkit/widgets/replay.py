@@ -12,14 +12,14 @@ from typing import Final
 import ipywidgets as ipw
 import pandas as pd
 
-from loopkit.cache.variants import VARIANTS
-from loopkit.card import Card, counted
+from loopkit.contract.records import ReplayRecord, UsageRecord
 from loopkit.errors import InvalidConfig, LoopBusy, ServerError, kind_of
-from loopkit.records import ReplayRecord, UsageRecord
 from loopkit.replay.comparing import compare, variants_of
 from loopkit.replay.costs import summary
+from loopkit.replay.variants import VARIANTS
+from loopkit.reprs import Card, counted
 from loopkit.server.client import Server
-from loopkit.server.hangup import HangUp
+from loopkit.server.transport.cancellation import HangUp
 from loopkit.session.session import Session
 from loopkit.widgets.page import Block, Page, Table, as_html
 from loopkit.widgets.panel import Panel

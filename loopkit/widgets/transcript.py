@@ -9,11 +9,11 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-from loopkit.card import counted, shown
+from loopkit.contract.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, Usage, UsageRecord, User
 from loopkit.loop.display import GO_ON
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent, add_up
-from loopkit.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, Usage, UsageRecord, User
-from loopkit.server.stream import Progress, ReasoningDelta, TextDelta
+from loopkit.reprs import counted, shown
+from loopkit.server.completion.assembly import Progress, ReasoningDelta, TextDelta
 from loopkit.widgets.page import Block
 
 __all__ = ["Transcript", "lost_line"]

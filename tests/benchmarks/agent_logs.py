@@ -13,8 +13,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from loopkit.encoding import encode_texts, sha256
-from loopkit.records import (
+from loopkit.contract.records import (
     Assistant,
     LogRecord,
     ServerFacts,
@@ -25,6 +24,7 @@ from loopkit.records import (
     UsageRecord,
     User,
 )
+from loopkit.encoding import encode_texts, sha256
 from loopkit.session.journal import close_line
 
 BASELINE = b'{"system":"Be brief.","tools":[]}'

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from loopkit.baseline import Baseline
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.records import Assistant, LogRecord, ServerFacts, TagsFacts, ToolResult, Usage, UsageRecord, encode_record
 from loopkit.encoding import encode
 from loopkit.ids import SessionId, Timestamp
-from loopkit.records import Assistant, LogRecord, ServerFacts, TagsFacts, ToolResult, Usage, UsageRecord, encode_record
 from loopkit.session.journal import close_line
 from loopkit.session.session import Session
 from tests.benchmarks.table import Row, seconds

@@ -14,9 +14,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
+from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.ids import ProjectId
 from loopkit.memory.memory import Memory
-from loopkit.provenance import Provenance, Record, Role
 from tests.benchmarks.table import Row, interleaved
 
 PROJECT = ProjectId("bench")

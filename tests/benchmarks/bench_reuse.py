@@ -8,7 +8,7 @@ import statistics
 import orjson
 
 from loopkit.cache import reuse
-from loopkit.request import Request
+from loopkit.contract.request import Request
 from tests.benchmarks.table import Row, interleaved, seconds
 
 TEXT = 5_000

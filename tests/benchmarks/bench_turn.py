@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
-from loopkit.baseline import Baseline
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.neutralise import DEFAULT
+from loopkit.contract.records import Assistant, LogRecord, ServerFacts, TagsFacts, Usage, UsageRecord, User
+from loopkit.contract.request import RequestEncoder
 from loopkit.ids import SessionId, Timestamp
 from loopkit.loop.limits import Limits
 from loopkit.loop.loop import Loop
 from loopkit.loop.port import PythonPort
 from loopkit.loop.tools import Registry
 from loopkit.loop.turn import State
-from loopkit.neutralise import DEFAULT
-from loopkit.records import Assistant, LogRecord, ServerFacts, TagsFacts, Usage, UsageRecord, User
-from loopkit.request import RequestEncoder
 from loopkit.server.client import Server
-from loopkit.server.stream import Completion
+from loopkit.server.completion.assembly import Completion
 from loopkit.session.session import Session
 from tests.benchmarks.table import Row, seconds
 

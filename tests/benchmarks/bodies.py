@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from loopkit.contract.request import first_difference
 from loopkit.encoding import encode
-from loopkit.request import first_difference
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 START = 1_796_029_200

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from msgspec import UNSET, Raw
 
-from loopkit.baseline import Baseline
-from loopkit.encoding import encode
-from loopkit.ids import SessionId
-from loopkit.records import (
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.records import (
     Assistant,
     LogRecord,
     ServerFacts,
@@ -21,7 +19,9 @@ from loopkit.records import (
     UsageRecord,
     User,
 )
-from loopkit.request import RequestEncoder
+from loopkit.contract.request import RequestEncoder
+from loopkit.encoding import encode
+from loopkit.ids import SessionId
 from loopkit.session.session import Session
 from loopkit.session.store import Epoch, write_session
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from loopkit.contract.records import CacheLoss, LogRecord
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import start
-from loopkit.records import CacheLoss, LogRecord
 from loopkit.server.client import Server
-from loopkit.server.families import piped
+from loopkit.server.embedded.tag_vocabulary import piped
 from tests.logs import make
 
 RUN = "window.canary = 1"

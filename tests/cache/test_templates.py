@@ -7,8 +7,8 @@ import pytest
 from loopkit.cache.templates import KINDS, template_matrix
 from loopkit.errors import ServerRefused
 from loopkit.server.client import Server, serve
-from loopkit.server.template import tiny_template
-from loopkit.server.tokens import TokenView
+from loopkit.server.embedded.templates import tiny_template
+from loopkit.server.prompt.token_view import TokenView
 from tests.lab.injections import DROPS_REASONING
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loopkit.server.client import serve
-from loopkit.server.llama import tokenize
-from loopkit.server.template import tiny_template
+from loopkit.server.embedded.templates import tiny_template
+from loopkit.server.llama_api import tokenize
 from tests.lab.talking import Lab, Talk, Truth
 
 ANSWERED = "{%- if message.content %}{{- message.content }}{%- endif %}"

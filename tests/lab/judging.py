@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from loopkit.cache.causes import expected_of, rendered_of
-from loopkit.cache.findings import diagnose
-from loopkit.cache.seen import Seen
+from loopkit.cache.losses.findings import diagnose
+from loopkit.cache.losses.judge import expected_of, rendered_of
+from loopkit.cache.losses.observation import Seen
 from loopkit.encoding import encode
 from tests.lab import recording
 

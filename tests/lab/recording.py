@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from loopkit.cache.seen import Counters, Seen
+from loopkit.cache.losses.observation import Counters, Seen
+from loopkit.contract.records import Usage
 from loopkit.encoding import decode, encode
-from loopkit.records import Usage
-from loopkit.server.tokens import Run, TokenView
+from loopkit.server.prompt.token_view import Run, TokenView
 
 PLAIN = (
     "session",

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from loopkit.cache.seen import Seen
+from loopkit.cache.losses.observation import Seen
+from loopkit.cache.losses.watch import Watch
+from loopkit.contract.request import Request, first_difference
 from loopkit.encoding import encode
 from loopkit.ids import Timestamp
-from loopkit.loop.losses import Watch
-from loopkit.request import Request, first_difference
 from loopkit.server.client import Server
 
 WORDS = [

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Raw
 
-from loopkit.encoding import sha256
-from loopkit.records import (
+from loopkit.contract.records import (
     Assistant,
     CacheLoss,
     Carried,
@@ -26,6 +25,7 @@ from loopkit.records import (
     User,
     encode_record,
 )
+from loopkit.encoding import sha256
 from loopkit.session.journal import close_line
 
 BASELINE = b'{"system":"Be brief.","tools":[]}'

@@ -13,11 +13,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from loopkit.contract.records import LogRecord
 from loopkit.errors import InvalidConfig, LogError, TornLog
+from loopkit.logs.frames.dask import scan
 from loopkit.logs.gate import gate
 from loopkit.logs.load import Logs, load
-from loopkit.logs.partitions import scan
-from loopkit.records import LogRecord
 from loopkit.session.journal import close_line
 from tests.logs.make import assistant, end, kept, loss, replay, result, stamp, start, usage, user, write, write_session
 

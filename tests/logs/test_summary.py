@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from loopkit.cli import main
+from loopkit.cli.main import main
 from loopkit.encoding import decode
 from loopkit.logs.load import load
 from loopkit.logs.summary import summary

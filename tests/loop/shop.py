@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from loopkit.contract.neutralise import DEFAULT
 from loopkit.encoding import encode
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import resume, start
-from loopkit.neutralise import DEFAULT
 from loopkit.server.client import Server
-from loopkit.server.probe import Found
-from loopkit.server.wire import Wire
+from loopkit.server.detection import Found
+from loopkit.server.transport.connection import Wire
 from loopkit.session.verify import verify
 from tests.server.scripted import Relay, Scripted, Step, sse, text
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from loopkit.contract.records import Assistant, LogRecord, ToolResult, Usage, UsageRecord, User
 from loopkit.errors import ContextExceeded, InvalidConfig, ServerRefused
 from loopkit.ids import SessionId, Timestamp
 from loopkit.logs.load import load
@@ -17,8 +18,7 @@ from loopkit.loop.epochs import ASK_FOR_SUMMARY, SUMMARY
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import resume
 from loopkit.loop.turn import TurnRun
-from loopkit.records import Assistant, LogRecord, ToolResult, Usage, UsageRecord, User
-from loopkit.server import llama
+from loopkit.server import llama_api
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
@@ -141,7 +141,7 @@ def test_what_the_model_once_said_is_no_control_token_of_the_summary_request(tin
             loop.end_epoch()
             loop.ask("Go on.")
             body = sent_for_a_summary(relay)
-            tokens = llama.tokenize(tiny.wire, llama.apply_template(tiny.wire, body))
+            tokens = llama_api.tokenize(tiny.wire, llama_api.apply_template(tiny.wire, body))
             rendered[name] = [token for token in tokens if token < 3 or token > 258]
             summed = messages(body)
             assert [message["role"] for message in summed] == ["system", "user"]

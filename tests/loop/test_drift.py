@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from loopkit.baseline import Baseline
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.messages import ToolSchema
+from loopkit.contract.records import Assistant, LogRecord, ToolResult, User
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
 from loopkit.loop.drift import Change, Drift, differences, found_tools
 from loopkit.loop.schemas import JsonTool
 from loopkit.loop.tools import Registry
-from loopkit.messages import ToolSchema
-from loopkit.records import Assistant, LogRecord, ToolResult, User
 
 NOW = "2026-11-30T07:31:05.000000Z"
 

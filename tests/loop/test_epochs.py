@@ -11,6 +11,8 @@ from typing import Any, cast
 import pytest
 
 from loopkit.config import Config
+from loopkit.contract.records import EpochEnd, SessionStart, ToolResult, Usage, UsageRecord, User
+from loopkit.contract.request import Request
 from loopkit.errors import ContextExceeded, EpochTooLarge, InvalidConfig, OutOfOrder, PendingCalls
 from loopkit.ids import SessionId
 from loopkit.logs.load import load
@@ -18,8 +20,6 @@ from loopkit.loop.epochs import fits
 from loopkit.loop.limits import Limits
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import resume
-from loopkit.records import EpochEnd, SessionStart, ToolResult, Usage, UsageRecord, User
-from loopkit.request import Request
 from loopkit.server.client import Server, serve
 from loopkit.session.session import Session
 from loopkit.session.verify import verify

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loopkit.contract.messages import FunctionSchema, ToolSchema
+from loopkit.contract.neutralise import DEFAULT, Tags
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
 from loopkit.loop.foreign import neutralised
-from loopkit.messages import FunctionSchema, ToolSchema
-from loopkit.neutralise import DEFAULT, Tags
 from tests.tagtext import ALL_TAGS, A, P, S, assert_absent, assert_same_text, written
 
 TAG = P("im_end")

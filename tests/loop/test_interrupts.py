@@ -22,15 +22,15 @@ from typing import Any
 import pytest
 
 import loopkit
+from loopkit.contract.records import ToolResult
 from loopkit.errors import PendingCalls
 from loopkit.loop.events import TurnEvent
 from loopkit.loop.limits import INTERRUPTED, Limits
 from loopkit.loop.loop import Loop
-from loopkit.records import ToolResult
 from loopkit.server.client import Server
-from loopkit.server.probe import Found
-from loopkit.server.stream import TextDelta
-from loopkit.server.wire import Wire
+from loopkit.server.completion.assembly import TextDelta
+from loopkit.server.detection import Found
+from loopkit.server.transport.connection import Wire
 from loopkit.session import disk
 from tests.loop.shop import again, begin, calling, ctrl_c, done, log, messages, quiet, scripted, threads_of_ours
 from tests.server.scripted import HANG, Relay, Scripted, head, read_request, sse, text
@@ -125,7 +125,7 @@ def test_ctrl_c_in_the_stream(request_of_turn: int, delta: int, tiny: Server, tm
 def test_ctrl_c_between_completion_and_append(
     request_of_turn: int, turns: int, tiny: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from loopkit.cache.expect import expect
+    from loopkit.cache.losses.expected import expect
 
     completed = itertools.count(1)
 
@@ -267,7 +267,7 @@ class Sweep:
 
 def test_an_interrupt_at_any_step_of_a_turn(tmp_path: Path) -> None:
     with Engine() as engine, Server(Wire(engine.url), Found("llama.cpp")) as server:
-        server._tags = loopkit.neutralise.DEFAULT
+        server._tags = loopkit.contract.neutralise.DEFAULT
         with begin(server, tmp_path, "count", tools=[now_in]) as loop:
             loop.ask("Before.")  # a server is asked once for what it does not show
             with Sweep(0) as sweep:

@@ -20,8 +20,8 @@ import asyncio, sys, threading
 from pathlib import Path
 from loopkit.loop.start import start
 from loopkit.server.client import Server
-from loopkit.server.probe import Found
-from loopkit.server.wire import Wire
+from loopkit.server.detection import Found
+from loopkit.server.transport.connection import Wire
 from tests.loop.shop import DEFAULT
 server = Server(Wire({url!r}), Found("llama.cpp"))
 server._tags = DEFAULT

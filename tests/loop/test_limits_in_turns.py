@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from loopkit.contract.records import Assistant, ToolResult, UsageRecord
 from loopkit.errors import InvalidConfig
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent
 from loopkit.loop.limits import LIMIT_REACHED, REPEATED, Limits
 from loopkit.loop.start import resume
-from loopkit.records import Assistant, ToolResult, UsageRecord
 from loopkit.server.client import Server, serve
-from loopkit.server.template import tiny_template
+from loopkit.server.embedded.templates import tiny_template
 from tests.loop.shop import again, begin, calling, done, log, messages, quiet, reasoned, relayed, scripted
 from tests.server.scripted import HANG, Step, sse, text
 

@@ -10,13 +10,13 @@ from typing import cast
 
 import pytest
 
+from loopkit.contract.records import Assistant, CacheLoss, LogRecord, UsageRecord, User
 from loopkit.errors import ContractBroken, InvalidConfig, LoopBusy, ServerRefused, StreamCut
 from loopkit.ids import SessionId
 from loopkit.loop.events import RequestSent, Stopped, TurnEvent
 from loopkit.loop.start import resume, start
-from loopkit.records import Assistant, CacheLoss, LogRecord, UsageRecord, User
 from loopkit.server.client import Server, serve
-from loopkit.server.stream import TextDelta
+from loopkit.server.completion.assembly import TextDelta
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
 from tests.loop.shop import OPTIONS, begin, done, quiet, relayed, scripted

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
+from loopkit.contract.records import Assistant, LogRecord, ToolResult, UsageRecord, User
 from loopkit.errors import InvalidConfig
 from loopkit.ids import SessionId, Timestamp
 from loopkit.loop.limits import INTERRUPTED
 from loopkit.loop.loop import Loop
 from loopkit.loop.tools import Registry
-from loopkit.records import Assistant, LogRecord, ToolResult, UsageRecord, User
-from loopkit.server import llama
+from loopkit.server import llama_api
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
 from tests.loop.shop import again, begin, calling, done, log, messages, scripted
-from tests.server.prover import Prover
+from tests.server.prompt.prover import Prover
 from tests.server.scripted import Step, sse
 from tests.tagtext import P, assert_absent, assert_same_text
 
@@ -69,7 +69,7 @@ def test_a_fetched_page_that_forges_a_system_turn_reaches_the_model_escaped(tiny
     prover = Prover(tiny)
 
     def prompt(body: bytes) -> str:
-        return llama.apply_template(tiny.wire, body)
+        return llama_api.apply_template(tiny.wire, body)
 
     for name, page in pages.items():
         with begin(tiny, tmp_path, name, tools=[fetching(page)]) as loop:

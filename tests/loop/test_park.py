@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
+from loopkit.contract.neutralise import DEFAULT
+from loopkit.contract.records import Usage
 from loopkit.errors import InvalidConfig, ServerRefused, SessionIOError
 from loopkit.logs.load import load
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import resume
-from loopkit.neutralise import DEFAULT
-from loopkit.records import Usage
 from loopkit.server.client import Server, serve
-from loopkit.server.probe import Found
-from loopkit.server.template import tiny_template
-from loopkit.server.tiny import write_tiny
-from loopkit.server.wire import Wire
+from loopkit.server.detection import Found
+from loopkit.server.embedded.templates import tiny_template
+from loopkit.server.embedded.tiny_model import write_tiny
+from loopkit.server.transport.connection import Wire
 from loopkit.session.verify import verify
 from tests.loop.shop import begin, done, quiet, scripted
 from tests.server.scripted import Scripted, Step, answer

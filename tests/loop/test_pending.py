@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from loopkit.contract.records import ToolResult
 from loopkit.errors import InvalidConfig, NothingToGoOn, PendingCalls, ServerRefused, StreamCut
 from loopkit.loop.limits import INTERRUPTED
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import resume
-from loopkit.records import ToolResult
 from loopkit.server.client import Server
 from tests.loop.shop import again, begin, calling, ctrl_c, done, log, messages, quiet, scripted
 from tests.server.scripted import answer, sse, text
@@ -25,8 +25,8 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from loopkit.server.client import Server
-from loopkit.server.probe import Found
-from loopkit.server.wire import Wire
+from loopkit.server.detection import Found
+from loopkit.server.transport.connection import Wire
 from tests.loop.shop import DEFAULT, begin
 from tests.loop.test_pending import now_in
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import cast
 
 import loopkit as lk
-from loopkit.cache.findings import diagnose
-from loopkit.cache.seen import seen_in
-from loopkit.loop.losses import Watch
+from loopkit.cache.losses.findings import diagnose
+from loopkit.cache.losses.observation import seen_in
+from loopkit.cache.losses.watch import Watch
 from loopkit.loop.start import resume
 from loopkit.server.client import Server
-from loopkit.server.probe import Found
-from loopkit.server.wire import Wire
+from loopkit.server.detection import Found
+from loopkit.server.transport.connection import Wire
 from loopkit.session.session import Session
 from tests.loop.shop import begin, done, quiet
 from tests.server.scripted import Scripted

@@ -23,8 +23,8 @@ CHILD = """
 import json, sys
 from loopkit.loop.start import resume
 from loopkit.server.client import Server
-from loopkit.server.probe import Found
-from loopkit.server.wire import Wire
+from loopkit.server.detection import Found
+from loopkit.server.transport.connection import Wire
 
 home, url, question = sys.argv[1:]
 with Server(Wire(url, api_key=sys.stdin.readline().strip()), Found("llama.cpp", None, "tiny")) as server:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from loopkit.contract.records import ToolResult
 from loopkit.loop.events import Stopped, Turn, TurnEvent
-from loopkit.records import ToolResult
 from loopkit.server.client import Server
-from loopkit.server.stream import TextDelta
+from loopkit.server.completion.assembly import TextDelta
 from loopkit.session.session import Session
 from tests.loop.shop import again, begin, calling, ctrl_c, done, log, scripted, threads_of_ours
 from tests.server.scripted import HANG, answer, head, sse, text

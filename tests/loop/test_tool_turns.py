@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from loopkit.contract.records import Assistant, CacheLoss, ToolResult, UsageRecord
 from loopkit.ids import SessionId
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent
 from loopkit.loop.loop import Loop
 from loopkit.loop.port import Ok, Outcome
 from loopkit.loop.start import resume
-from loopkit.records import Assistant, CacheLoss, ToolResult, UsageRecord
 from loopkit.server.client import Server, serve
-from loopkit.server.template import tiny_template
+from loopkit.server.embedded.templates import tiny_template
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
 from tests.loop.shop import begin, calling, done, messages, quiet, relayed, scripted

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from loopkit.baseline import Baseline
 from loopkit.config import Config
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.neutralise import Tags
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
 from loopkit.loop.schemas import JsonTool, Misfit
 from loopkit.loop.tools import Registry
-from loopkit.neutralise import Tags
 from tests.tagtext import P, S, assert_absent, assert_same_text, written
 
 OWN = ["find_tool", "call_tool", "clock"]

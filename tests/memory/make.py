@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.ids import ProjectId, QueryId, RunId
 from loopkit.memory.memory import Memory
-from loopkit.provenance import Provenance, Record, Role
 
 PERU = ProjectId("peru")
 LIGHT = QueryId("light")

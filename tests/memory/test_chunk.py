@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.errors import InvalidConfig
 from loopkit.memory.chunk import estimate, groups
 from loopkit.memory.types import Chunk, said
-from loopkit.provenance import Provenance, Record, Role
 
 
 def record(text: str, at: int = 0) -> Record:

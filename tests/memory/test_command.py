@@ -22,7 +22,7 @@ LINES = [encode(record) for record in records(["It is light until six.", "The po
 
 def memory(home: Path, *arguments: str | Path, stdin: bytes = b"") -> tuple[int, str, str]:
     command, *rest = map(str, arguments)
-    whole = [sys.executable, "-m", "loopkit.cli", "memory", command, "--home", str(home), *rest]
+    whole = [sys.executable, "-m", "loopkit.cli.main", "memory", command, "--home", str(home), *rest]
     done = subprocess.run(whole, input=stdin, capture_output=True, check=False, env={**os.environ, "PYTHONUTF8": "1"})
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
@@ -57,7 +57,7 @@ def test_bad_lines_on_standard_input_are_refused_by_number_and_the_others_taken(
 
 def test_listening_takes_records_until_it_is_interrupted(tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
-    command = [sys.executable, "-m", "loopkit.cli", "memory", "ingest", "--home", str(tmp_path), "--project", "peru"]
+    command = [sys.executable, "-m", "loopkit.cli.main", "memory", "ingest", "--home", str(tmp_path), "--project", "peru"]
     with subprocess.Popen([*command, "--listen", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as listening:
         assert listening.stdout is not None
         assert listening.stdout.readline().startswith(b"listening at")

@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 import pytest
 from msgspec.structs import replace
 
+from loopkit.contract.provenance import Provenance, Record, Role
+from loopkit.contract.records import User
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig, LogError, TornLog
 from loopkit.ids import ProjectId, RunId, SessionId
 from loopkit.memory.memory import Memory
 from loopkit.memory.sources import LONGEST, Refused, listen, read_lines
-from loopkit.provenance import Provenance, Record, Role
-from loopkit.records import User
 from tests.memory.make import PERU, TIME, filled, no_orphans, records, rows
 from tests.session.build import end, group
 from tests.session.build import filled as filled_session

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from loopkit.contract.records import ToolResult
 from loopkit.errors import InvalidConfig
 from loopkit.loop.start import resume
 from loopkit.memory.memory import Memory
-from loopkit.records import ToolResult
 from loopkit.server.client import Server
 from loopkit.session.verify import verify
 from tests.loop.shop import begin, calling, done, log, messages, quiet, relayed, scripted

@@ -8,13 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from loopkit.cache.volatile import find_volatile
+from loopkit.cache.prefixes.volatile import find_volatile
+from loopkit.contract.provenance import Provenance
 from loopkit.errors import InvalidConfig, InvalidId, LogError
 from loopkit.ids import QueryId
 from loopkit.memory import recall as reading
 from loopkit.memory.memory import Memory, open
 from loopkit.memory.types import Level
-from loopkit.provenance import Provenance
 from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled, records
 
 

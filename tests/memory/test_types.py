@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.errors import InvalidConfig, InvalidId
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
 from loopkit.memory.types import Chunk, Level, MemoryNode, canonical
-from loopkit.provenance import Provenance, Record, Role
 
 DATA = Path(__file__).parents[2] / "data" / "memory"
 TIMES = ("2026-11-30T07:31:05.000000Z", "2027-01-01T00:00:00.000001Z", None)

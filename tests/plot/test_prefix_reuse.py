@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.path import Path as MplPath
 from numpy.typing import NDArray
 
+from loopkit.contract.records import LogRecord
 from loopkit.errors import InvalidConfig
 from loopkit.logs.load import Logs, load
 from loopkit.plot import prefix_reuse
 from loopkit.plot.groups import Stack
 from loopkit.plot.looks import STYLES
-from loopkit.records import LogRecord
 from tests.logs.make import assistant, end, kept, replay, start, usage, user, write, write_session
 from tests.plot.looking import HOSTILE, drawn, legend, texts
 

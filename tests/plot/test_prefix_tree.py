@@ -9,7 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from loopkit.cache import Prompt
-from loopkit.cache.tree import branches
+from loopkit.cache.prefixes.tree import branches
 from loopkit.errors import InvalidConfig
 from loopkit.plot import prefix_tree
 from loopkit.plot.tree import Layout

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from loopkit.cache import reading_line
 from loopkit.errors import InvalidConfig
+from loopkit.logs.frames.schema import dtypes, empty
 from loopkit.logs.load import load
-from loopkit.logs.schema import dtypes, empty
 from loopkit.plot import timeline
 from tests.logs.make import kept, start, write_session
 from tests.plot.looking import drawn, legend

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from loopkit.recorded import RecordedRequest, decode_recorded
+from loopkit.contract.recording import RecordedRequest, decode_recorded
 from loopkit.session.journal import body_of, checked_blocks
 from tests.server.scripted import _Listener
 

@@ -13,9 +13,9 @@ import sys
 import time
 from pathlib import Path
 
+from loopkit.contract.records import ToolResult, UsageRecord
 from loopkit.errors import SessionNotFound, TornLog
 from loopkit.ids import SessionId
-from loopkit.records import ToolResult, UsageRecord
 from loopkit.session.salvage import salvage
 from loopkit.session.session import Session
 from loopkit.session.verify import verify

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from loopkit.contract.records import LogRecord
 from loopkit.errors import TornLog
 from loopkit.ids import SessionId
-from loopkit.records import LogRecord
 from loopkit.session.session import Session
 from tests.session.build import create, group, result
 

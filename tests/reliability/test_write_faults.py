@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from loopkit.contract.records import Assistant, LogRecord, User
 from loopkit.errors import SessionClosed, SessionIOError, SessionNotFound
 from loopkit.ids import SessionId
-from loopkit.records import Assistant, LogRecord, User
 from loopkit.session import disk
 from loopkit.session.session import Session
 from loopkit.session.verify import verify

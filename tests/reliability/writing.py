@@ -10,9 +10,9 @@ import random
 import sys
 from pathlib import Path
 
-from loopkit.baseline import Baseline
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.records import Assistant, ToolResult, User
 from loopkit.ids import SessionId
-from loopkit.records import Assistant, ToolResult, User
 from loopkit.session.session import Session
 from tests.session.build import TOOL, create, end, group, result
 

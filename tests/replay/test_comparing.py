@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 from loopkit import replay
-from loopkit.cache.prompts import Prompt
-from loopkit.cache.variants import Sent
+from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
 from loopkit.loop.loop import Loop
 from loopkit.replay.comparing import COLUMNS
+from loopkit.replay.variants import Sent
 from loopkit.server.client import Server, serve
 from tests.lab.injections import DROPS_REASONING
 from tests.loop.shop import begin, relayed

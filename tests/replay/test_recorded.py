@@ -10,15 +10,15 @@ import httpx
 import pytest
 
 from loopkit import record, replay
-from loopkit.cache.prompts import Prompt
-from loopkit.cache.variants import Sent, variant_of
+from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.encoding import sha256
 from loopkit.errors import InvalidConfig, LogError
 from loopkit.logs.load import load
 from loopkit.replay.recorded import recorded, survey
+from loopkit.replay.variants import Sent, variant_of
 from loopkit.server.client import Server, serve
-from loopkit.server.probe import Found
-from loopkit.server.wire import Wire
+from loopkit.server.detection import Found
+from loopkit.server.transport.connection import Wire
 from tests.loop.shop import begin, done, scripted
 
 SYSTEM = "Answer in one word. " * 20

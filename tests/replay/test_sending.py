@@ -12,14 +12,14 @@ import pytest
 from msgspec import structs
 
 from loopkit import replay
-from loopkit.cache.variants import Sent
+from loopkit.contract.records import ReplayRecord, UsageRecord
 from loopkit.errors import InvalidConfig, LogError, ServerError, SessionIOError
 from loopkit.logs.load import load
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import start
-from loopkit.records import ReplayRecord, UsageRecord
+from loopkit.replay.variants import Sent
 from loopkit.server.client import Server, serve
-from loopkit.server.template import tiny_template
+from loopkit.server.embedded.templates import tiny_template
 from loopkit.session.verify import verify
 from tests.loop.shop import begin, relayed
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from loopkit.server.embedded import Child
+from loopkit.server.embedded.process import Child
 
 
 def client(child: Child) -> httpx.Client:

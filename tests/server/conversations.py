@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from loopkit.server.template import CALL, END, START, TOOL
+from loopkit.server.embedded.templates import CALL, END, START, TOOL
 
 # words of the template, texts in texts, tags, and what trims, escapes and splits over tokens
 WORDS = ["a", "e", "ok", "user", "assistant\n", "system", "\n", "  ", "é", "日本", "😀", "\u2028", '"', "\\", "{", "}", "ZQ0QZ"]

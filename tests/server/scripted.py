@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
-from loopkit.baseline import Baseline
-from loopkit.records import User
-from loopkit.request import Request, RequestEncoder
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.records import User
+from loopkit.contract.request import Request, RequestEncoder
 
 HANG: Callable[[], None] = lambda: None  # noqa: E731  # a mark, never called
 Step: TypeAlias = bytes | Callable[[], object]

@@ -22,11 +22,11 @@ from loopkit.errors import (
     ServerUnreachable,
     StreamCut,
 )
-from loopkit.server.answer import FAULTS
 from loopkit.server.client import Server
-from loopkit.server.probe import Found
-from loopkit.server.stream import Completion, Delta, TextDelta
-from loopkit.server.wire import Wire
+from loopkit.server.completion.assembly import Completion, Delta, TextDelta
+from loopkit.server.detection import Found
+from loopkit.server.transport.connection import Wire
+from loopkit.server.transport.response import FAULTS
 from tests.server.scripted import END, HANG, Scripted, Step, answer, head, make_request, sse, text
 
 KEY = "sk-do-not-show-me"

@@ -9,7 +9,7 @@ import pytest
 
 from loopkit.errors import InvalidConfig, ServerRefused, ServerUnreachable
 from loopkit.server.client import connect
-from loopkit.server.wire import Address
+from loopkit.server.transport.connection import Address
 from tests.server.scripted import HANG, NO_ADDRESSES, Scripted, Step, answer, make_request
 
 KEY = "sk-do-not-show-me"

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from loopkit.baseline import Baseline
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.messages import FunctionSchema, ToolSchema
+from loopkit.contract.records import LogRecord, ServerFacts, User
+from loopkit.contract.request import Request, RequestEncoder
 from loopkit.encoding import decode
 from loopkit.errors import ContextExceeded, InvalidConfig, ServerRefused, ServerUnreachable
-from loopkit.messages import FunctionSchema, ToolSchema
-from loopkit.records import LogRecord, ServerFacts, User
-from loopkit.request import Request, RequestEncoder
-from loopkit.server import llama
+from loopkit.server import llama_api
 from loopkit.server.client import Server, connect, serve
-from loopkit.server.probe import Found
-from loopkit.server.stream import Completion, Delta, Progress, TextDelta, ToolCallDelta
-from loopkit.server.wire import Wire
+from loopkit.server.completion.assembly import Completion, Delta, Progress, TextDelta, ToolCallDelta
+from loopkit.server.detection import Found
+from loopkit.server.transport.connection import Wire
 from tests.server.scripted import Relay
 
 pytestmark = pytest.mark.server
@@ -180,7 +180,7 @@ def test_a_slot_is_saved_erased_and_restored(tiny: Server, slot: int) -> None:
 
 def test_rendered_tokens_are_as_many_as_the_server_counts(tiny: Server) -> None:
     request = single(tiny, "How many?")
-    tokens = llama.tokenize(tiny.wire, llama.apply_template(tiny.wire, request.body))
+    tokens = llama_api.tokenize(tiny.wire, llama_api.apply_template(tiny.wire, request.body))
     assert len(tokens) == tiny.complete(request).usage.prompt_tokens
 
 

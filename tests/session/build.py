@@ -9,11 +9,9 @@ from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType
 
-from loopkit.baseline import Baseline
-from loopkit.encoding import crc32, encode
-from loopkit.ids import SessionId
-from loopkit.messages import FunctionSchema, ToolSchema
-from loopkit.records import (
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.messages import FunctionSchema, ToolSchema
+from loopkit.contract.records import (
     Assistant,
     CacheLoss,
     EpochEnd,
@@ -25,7 +23,9 @@ from loopkit.records import (
     UsageRecord,
     User,
 )
-from loopkit.request import RequestEncoder
+from loopkit.contract.request import RequestEncoder
+from loopkit.encoding import crc32, encode
+from loopkit.ids import SessionId
 from loopkit.session.session import Session
 
 TIME = "2026-11-30T07:31:05.000000Z"

@@ -8,10 +8,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import get_args
 
-from loopkit.baseline import Baseline
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.recording import RecordedRequest, decode_recorded, encode_recorded
+from loopkit.contract.records import LogRecord
 from loopkit.encoding import encode
-from loopkit.recorded import RecordedRequest, decode_recorded, encode_recorded
-from loopkit.records import LogRecord
 from loopkit.session.journal import body_of
 from loopkit.session.order import Order
 from loopkit.session.scan import read_log

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from loopkit.records import (
+from loopkit.contract.records import (
     Assistant,
     CacheLoss,
     Carried,

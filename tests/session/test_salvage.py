@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from loopkit.contract.records import Forked
 from loopkit.errors import BaselineError, InvalidId, SessionExists, SessionLocked, SessionNotFound, TornLog
 from loopkit.ids import SessionId
-from loopkit.records import Forked
 from loopkit.session.salvage import salvage
 from loopkit.session.session import Session
 from loopkit.session.verify import verify

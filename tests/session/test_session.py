@@ -16,7 +16,20 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from loopkit.baseline import Baseline
+from loopkit.contract.baseline import Baseline
+from loopkit.contract.neutralise import Tags
+from loopkit.contract.records import (
+    Assistant,
+    Carried,
+    Forked,
+    LogRecord,
+    SessionStart,
+    TagsFacts,
+    ToolResult,
+    Usage,
+    UsageRecord,
+    User,
+)
 from loopkit.errors import (
     BaselineError,
     BaselineMismatch,
@@ -30,19 +43,6 @@ from loopkit.errors import (
     SessionIOError,
 )
 from loopkit.ids import CallId, SessionId
-from loopkit.neutralise import Tags
-from loopkit.records import (
-    Assistant,
-    Carried,
-    Forked,
-    LogRecord,
-    SessionStart,
-    TagsFacts,
-    ToolResult,
-    Usage,
-    UsageRecord,
-    User,
-)
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
 from tests.session.build import (

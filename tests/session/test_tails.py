@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from loopkit.contract.records import SessionStart
 from loopkit.encoding import encode
 from loopkit.errors import SessionIOError, SessionNotFound, TornLog
 from loopkit.ids import SessionId
-from loopkit.records import SessionStart
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
 from tests.session.build import bodies_of, chained, create, digests, filled, group, result

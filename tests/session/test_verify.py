@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import loopkit.request
+import loopkit.contract.request
+from loopkit.contract.messages import ChatMessage, encode_message
 from loopkit.errors import BaselineMismatch, InvalidConfig, SessionNotFound, TornLog
 from loopkit.ids import SessionId
-from loopkit.messages import ChatMessage, encode_message
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
 from tests.logs.make import replay, write
@@ -132,7 +132,7 @@ def test_an_encoder_that_changed_since_makes_verify_fail(tmp_path: Path, monkeyp
         return encode_message(message).replace(b'":"', b'": "', 1)
 
     assert verify(tmp_path).ok
-    monkeypatch.setattr(loopkit.request, "encode_message", spaced)
+    monkeypatch.setattr(loopkit.contract.request, "encode_message", spaced)
     assert [(Path(fault.path).name, fault.line) for fault in verify(tmp_path).faults] == [("0.jsonl", 4), ("1.jsonl", 8)]
 
 

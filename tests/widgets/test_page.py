@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from loopkit.card import LONGEST, Card
+from loopkit.contract.messages import ToolCall, ToolCallFunction
+from loopkit.contract.records import Assistant, ToolResult
 from loopkit.encoding import encode
-from loopkit.messages import ToolCall, ToolCallFunction
-from loopkit.records import Assistant, ToolResult
+from loopkit.reprs import LONGEST, Card
 from loopkit.widgets.page import CELL, Block, Table, as_html, as_text
 from loopkit.widgets.transcript import Transcript
 from tests.logs.make import assistant, stamp

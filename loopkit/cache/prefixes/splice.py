@@ -1,0 +1,56 @@
+"""A JSON object with some members changed, and every other byte as it was: white space, the order of names, forms of numbers.
+
+Says nothing of what is worth changing; knows nothing of requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Raw
+
+from loopkit.cache.prefixes.prompt_parts import NAME, read
+from loopkit.encoding import decode, encode
+
+__all__ = ["spliced"]
+
+
+def spliced(text: bytes, changes: Mapping[str, bytes | None]) -> bytes:
+    """Change members of a JSON object.
+
+    Parameters
+    ----------
+    text : bytes
+        The object.
+    changes : mapping
+        The JSON text to put in a member's place; None takes the member out. One that was not there is put first.
+
+    Raises
+    ------
+    ValueError
+        When it is no JSON object, or says a member twice.
+
+    Examples
+    --------
+    >>> spliced(b'{"n": 1.10, "model":"m", "seed":7}', {"model": b'"x"', "seed": None, "stream": b"true"})
+    b'{"stream":true,"n": 1.10, "model":"x"}'
+    >>> spliced(b"[]", {})
+    Traceback (most recent call last):
+        ...
+    ValueError: not a JSON object that says each member once
+    """
+    found = read(text)
+    if found is None:
+        raise ValueError("not a JSON object that says each member once")
+    values = decode(text, dict[str, Raw])
+    opening = [] if found.opening is None else [found.opening]
+    spans = sorted((*found.members, *found.unread, *opening), key=lambda span: span.start)
+    close = text.rindex(b"}")
+    ends = [*(span.start - 1 for span in spans[1:]), close]
+    kept = [encode(name) + b":" + value for name, value in changes.items() if name not in values and value is not None]
+    for span, end in zip(spans, ends, strict=False):
+        value = changes.get(span.name, values[span.name])
+        name = NAME.match(text, span.start)
+        if value is not None and name is not None:
+            kept.append(text[span.start : name.end()] + bytes(value) + text[name.end() + len(values[span.name]) : end])
+    return text[: text.index(b"{") + 1] + b",".join(kept) + text[close:]

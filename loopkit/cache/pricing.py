@@ -1,0 +1,237 @@
+"""What requests cost, and what of that their losses: in money, at prices that a person gives, and in seconds.
+
+Prices are not built in: they go stale. A request whose counts are not all known is not priced, and the result says how many are.
+Seconds come from a line through each server's own prompt times (:mod:`loopkit.cache.reading_speed`). Takes any
+mapping of columns,
+such as a frame, and knows no frame library.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from loopkit.cache.losses.judge import expected_of
+from loopkit.cache.losses.observation import Seen
+from loopkit.cache.reading_speed import ReadingLine, reading_line
+from loopkit.errors import InvalidConfig, kind_of
+from loopkit.reprs import Card, counted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Cost", "Prices", "cost"]
+
+COUNTS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens")
+
+Columns: TypeAlias = "Mapping[str, NDArray[Any]]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Prices of a million tokens, in any one currency. All are given: there are no defaults.
+
+    Examples
+    --------
+    >>> Prices(uncached=3, cached=0.3, cache_write=3.75, output=15)
+    Prices(uncached=3, cached=0.3, cache_write=3.75, output=15)
+    >>> Prices(uncached=3, cached=-1, cache_write=None, output=15)
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.InvalidConfig: prices.cached: -1 is not a price. Give 0 or more, for a million tokens
+    """
+
+    uncached: float
+    cached: float
+    cache_write: float | None
+    "None where what is written to the cache has no price of its own: it costs what is not cached costs."
+    output: float
+
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
+            if value is None and name == "cache_write":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise InvalidConfig(f"prices.{name}", f"{value!r} is not a price", "Give 0 or more, for a million tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Cost:
+    """What requests cost; money is in the currency of the prices. None is not known, and never 0."""
+
+    requests: int
+    priced: int
+    "Of these, requests all of whose counts are known: what was spent was spent on them."
+    spent: float | None
+    parts: Mapping[str, float]
+    "Of what was spent: uncached, cached, cache_write, output."
+    judged: int
+    "Requests that are known to have lost so many tokens, or none, at a known price."
+    lost_tokens: int | None
+    "What the judged ones lost."
+    lost: float | None
+    "How much more these tokens cost than if they had been cached: at the price of writing as far as the request wrote."
+    lost_seconds: float | None
+    "How long reading them took, by the lines."
+    lost_seconds_interval: tuple[float, float] | None
+    "The lines' intervals of 95 % added up, which is on the safe side."
+    timed_tokens: int
+    "Of the lost tokens, those of servers that have a line."
+    lines: Mapping[str, ReadingLine]
+    "By server."
+
+    def _card(self) -> Card:
+        spent = "unknown" if self.spent is None else _money(self.spent)
+        lost = "unknown"
+        if self.lost is not None and self.lost_tokens is not None:
+            lost = f"{counted(self.lost_tokens, 'token')} for {_money(self.lost)}"
+        spent += "" if self.priced == self.requests else f" ({self.priced:,} priced)"
+        lost += "" if self.judged == self.requests else f" ({self.judged:,} judged)"
+        facts = [("spent", spent), ("lost", lost)]
+        if self.lost_seconds is not None and self.lost_seconds_interval is not None:
+            low, high = self.lost_seconds_interval
+            facts.append(("read again in", f"{self.lost_seconds:,.3g} s ({low:,.3g} to {high:,.3g})"))
+        parts = sorted(self.parts.items(), key=lambda item: -item[1])
+        return Card(f"Cost of {counted(self.requests, 'request')}", facts + [(name, _money(part)) for name, part in parts])
+
+    def __repr__(self) -> str:
+        return self._card().text()
+
+    def __str__(self) -> str:
+        return self._card().whole()
+
+    def _repr_html_(self) -> str:
+        return self._card().html()
+
+
+def cost(requests: Mapping[str, Any] | Iterable[Seen] | Any, prices: Prices) -> Cost:
+    """Price requests and their losses.
+
+    Parameters
+    ----------
+    requests : mapping of columns, or iterable of Seen
+        A frame like ``Logs.usage``, or a dict of arrays; a column that is not there is not known. A server is what ``server``
+        says, or else ``model``. Or requests as `diagnose` takes them.
+    prices : Prices
+        For a million tokens.
+
+    Returns
+    -------
+    Cost
+
+    Raises
+    ------
+    InvalidConfig
+        When this is no frame of requests.
+
+    Examples
+    --------
+    >>> prices = Prices(uncached=3, cached=0.3, cache_write=None, output=15)
+    >>> counts = {"prompt_tokens": [50_000, 51_000], "cached_tokens": [0, 1_000], "completion_tokens": [100, 100]}
+    >>> cost({**counts, "lost_tokens": [0, 49_000]}, prices)
+    Cost of 2 requests: spent 0.303, lost 49,000 tokens for 0.132, uncached 0.3, output 0.003, … 2 more
+    >>> cost({**counts, "cached_tokens": [0, None], "lost_tokens": [0, None]}, prices).spent     # the second is not priced
+    0.1515
+    """
+    import numpy as np
+
+    columns = _columns(requests)
+    prompt, cached, written, output = (columns[name] for name in COUNTS)
+    lost, at = columns["lost_tokens"], prices.cache_write
+    if at is None:
+        written, at = np.zeros_like(prompt), 0.0
+    amounts = {
+        "uncached": (prompt - cached - written) * prices.uncached / 1e6,
+        "cached": cached * prices.cached / 1e6,
+        "cache_write": written * at / 1e6,
+        "output": output * prices.output / 1e6,
+    }
+    each = np.sum(list(amounts.values()), axis=0)
+    # more cached than there was, or less than nothing, is a fault of who reported it, and no credit
+    sound = np.all([columns[name] >= 0 for name in COUNTS if name != "cache_write_tokens"] + [written >= 0], axis=0)
+    priced = np.isfinite(each) & sound & (cached + written <= prompt)
+    again = np.where(lost == 0, 0, np.minimum(lost, written))  # what is lost is the beginning, and that is what is written
+    dearer = (again * at + (lost - again) * prices.uncached - lost * prices.cached) / 1e6
+    judged = np.isfinite(dearer) & (lost >= 0)
+    lines, seconds, timed = _lines(columns), np.zeros(3), 0.0
+    for server, line in lines.items():
+        tokens = float(lost[judged & (columns["server"] == server)].sum())
+        seconds += tokens * np.array([line.seconds_per_token, line.low, line.high])
+        timed += tokens
+    known = bool(judged.any() and lines)
+    return Cost(
+        requests=len(prompt),
+        priced=int(priced.sum()),
+        spent=float(each[priced].sum()) if priced.any() else None,
+        parts={name: float(amount[priced].sum()) for name, amount in amounts.items()} if priced.any() else {},
+        judged=int(judged.sum()),
+        lost_tokens=int(lost[judged].sum()) if judged.any() else None,
+        lost=float(dearer[judged].sum()) if judged.any() else None,
+        lost_seconds=float(seconds[0]) if known else None,
+        lost_seconds_interval=(float(seconds[1]), float(seconds[2])) if known else None,
+        timed_tokens=int(timed),
+        lines=lines,
+    )
+
+
+def _lines(columns: Columns) -> dict[str, ReadingLine]:
+    """A line for each server that has prompt times enough."""
+    read = columns["prompt_tokens"] - columns["cached_tokens"]
+    found = {}
+    for server in dict.fromkeys(columns["server"].tolist()):
+        theirs = columns["server"] == server
+        line = reading_line(read[theirs], columns["prompt_ms"][theirs])
+        if line is not None:
+            found[server] = line
+    return found
+
+
+def _columns(requests: Any) -> Columns:
+    """Flat arrays of one length; NaN is not known."""
+    import numpy as np
+
+    if not hasattr(requests, "keys"):
+        if not isinstance(requests, Iterable):
+            raise InvalidConfig("requests", f"{kind_of(requests)} is no frame", "Give a frame like Logs.usage")
+        requests = _of_seen(requests)
+    if "prompt_tokens" not in requests:
+        raise InvalidConfig("requests", "there is no column prompt_tokens", "Give a frame like Logs.usage")
+    size = len(requests["prompt_tokens"])
+    names = (*COUNTS, "lost_tokens", "prompt_ms")
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = np.asarray(requests[name] if name in requests else [None] * size, float)
+        except (TypeError, ValueError) as error:
+            raise InvalidConfig(
+                f"requests[{name!r}]", f"these are no numbers: {error}", "Give a frame like Logs.usage"
+            ) from error
+    named = next((requests[name] for name in ("server", "model") if name in requests), [""] * size)
+    columns["server"] = np.array([each if isinstance(each, str) else "" for each in named], object)
+    if any(len(column) != size for column in columns.values()):
+        raise InvalidConfig("requests", "its columns are not all of one length", "Give a frame like Logs.usage")
+    return columns
+
+
+def _of_seen(requests: Iterable[object]) -> Mapping[str, list[Any]]:
+    columns: dict[str, list[Any]] = {name: [] for name in (*COUNTS, "prompt_ms", "lost_tokens", "server")}
+    latest: dict[tuple[str | None, int], Seen] = {}
+    for seen in requests:
+        if not isinstance(seen, Seen):
+            why = f"{kind_of(seen)} says nothing of what it used"
+            raise InvalidConfig("requests", why, "Give a frame like Logs.usage, or seen_in(session)")
+        expected = expected_of(latest.get((seen.session, seen.epoch)), seen)
+        latest[seen.session, seen.epoch] = seen
+        known = seen.usage.cached_tokens is not None and expected.expected_tokens is not None
+        columns["lost_tokens"].append(expected.lost_tokens if known else None)
+        columns["server"].append(seen.server or seen.model)
+        for name in (*COUNTS, "prompt_ms"):
+            columns[name].append(getattr(seen.usage, name))
+    return columns
+
+
+def _money(amount: float) -> str:
+    return f"{amount:,.2f}" if amount >= 100 else f"{amount:.3g}"

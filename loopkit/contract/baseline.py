@@ -1,0 +1,247 @@
+"""The fixed prefix of every request of an epoch, and the replay of a log behind it.
+
+A baseline is a snapshot: assembled once from today's system prompt, memory block and tool schemas, written when the epoch opens,
+read back ever after. Knows where the memory block lies, not how it is made; nothing of servers or of the log's file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self, assert_never
+
+import msgspec
+
+from loopkit.contract.messages import ChatMessage, ToolSchema
+from loopkit.contract.neutralise import Tags, neutralise
+from loopkit.contract.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, UsageRecord, User
+from loopkit.encoding import decode, encode
+from loopkit.errors import BaselineError, EncodeError, describe
+from loopkit.ids import Sha256Hash
+from loopkit.reprs import Card, counted
+
+if TYPE_CHECKING:
+    from loopkit.config import Config
+
+__all__ = ["Baseline", "CoreSchemas", "memory_block", "messages"]
+
+
+class CoreSchemas(Protocol):
+    """What a baseline needs of a tool registry."""
+
+    def core_schemas(self) -> Sequence[ToolSchema]:
+        """The schemas that stand in the baseline, in registration order."""
+
+
+class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """System prompt and tool schemas, compared by value.
+
+    Parameters
+    ----------
+    system : str
+        The system prompt, the memory block behind it.
+    tools : tuple of ToolSchema
+        In registration order.
+
+    Examples
+    --------
+    >>> baseline = Baseline("Be brief.", ())
+    >>> baseline
+    Baseline: system 9 characters, tools none
+    >>> baseline.to_json()
+    b'{"system":"Be brief.","tools":[]}'
+    >>> Baseline.from_json(baseline.to_json()) == baseline
+    True
+    >>> Baseline.from_json('{"system": "Be brief.", "tolls": []}')
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.BaselineError: baseline: Object contains unknown field `tolls`
+    """
+
+    system: str
+    tools: tuple[ToolSchema, ...]
+
+    @classmethod
+    def assemble(
+        cls,
+        config: Config,
+        registry: CoreSchemas | None,
+        memory: str | None = None,
+        tags: Tags | None = None,
+    ) -> Self:
+        """Take today's snapshot.
+
+        Parameters
+        ----------
+        config : Config
+            Holds the system prompt, as text or as a file, and the home.
+        registry : CoreSchemas or None
+            Holds the tools; None for none.
+        memory : str, optional
+            The memory block; None reads ``<home>/memory/core.md`` if that is a file, ``""`` means no block.
+        tags : Tags, optional
+            What to neutralise in the memory block; the default set where not given. The owner's system prompt is never touched.
+
+        Raises
+        ------
+        BaselineError
+            When the system prompt or the memory block cannot be read or encoded; names the file.
+        """
+        system = config.system or ""
+        if config.system_file is not None:
+            system = _read_text(config.system_file, "system prompt")
+        if memory is None:
+            memory = memory_block(config.home)
+        parts = [system.rstrip(), neutralise(memory.strip(), tags or Tags.default())]
+        baseline = cls("\n\n".join(part for part in parts if part), tuple(registry.core_schemas()) if registry else ())
+        baseline.to_json()
+        return baseline
+
+    def _card(self) -> Card:
+        tools = ", ".join(tool.function.name for tool in self.tools) or "none"
+        return Card("Baseline", [("system", counted(len(self.system), "character")), ("tools", tools)])
+
+    def __repr__(self) -> str:
+        return self._card().text()
+
+    def _repr_html_(self) -> str:
+        return self._card().html()
+
+    def to_json(self) -> bytes:
+        """The bytes of the baseline's file: declared order, nothing sorted, no final newline.
+
+        Raises
+        ------
+        BaselineError
+            When a member cannot be encoded; names it.
+        """
+        try:
+            return encode(self, "baseline")
+        except EncodeError as error:
+            raise BaselineError(None, f"{error.member} cannot be encoded: {error.why}") from error
+
+    def hash(self) -> Sha256Hash:
+        """SHA-256 of :meth:`to_json`."""
+        return Sha256Hash.of(self.to_json())
+
+    @classmethod
+    def from_json(cls, text: bytes | str, path: str | None = None) -> Self:
+        """Decode a baseline, strictly.
+
+        Parameters
+        ----------
+        text : bytes or str
+            What :meth:`to_json` gave.
+        path : str, optional
+            The file that it comes from, for the error.
+
+        Raises
+        ------
+        BaselineError
+            Says why: not UTF-8, not JSON, an unknown member, a wrong type.
+        """
+        try:
+            if isinstance(text, bytes):
+                text = text.decode("utf-8")
+            return decode(text, cls)
+        except UnicodeDecodeError as error:
+            raise BaselineError(path, f"not UTF-8: {error.reason} at byte {error.start}") from error
+        except ValueError as error:
+            raise BaselineError(path, str(error)) from error
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read a baseline file; see :meth:`from_json`."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise BaselineError(str(path), f"cannot be read: {describe(error)}") from error
+        return cls.from_json(data, str(path))
+
+
+def memory_block(home: Path) -> str:
+    """What stands in ``<home>/memory/core.md``; empty where there is no such file.
+
+    Raises
+    ------
+    BaselineError
+        When it cannot be read.
+    """
+    path = home / "memory" / "core.md"
+    with contextlib.suppress(PermissionError):  # which reading it then tells
+        if not path.is_file():
+            return ""
+    return _read_text(path, "memory block")
+
+
+def _read_text(path: Path, what: str) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise BaselineError(str(path), f"the {what} cannot be read: {describe(error)}") from error
+    except UnicodeDecodeError as error:
+        why = f"the {what} is not UTF-8: {error.reason} at byte {error.start}"
+        raise BaselineError(str(path), why, "Save it as UTF-8") from error
+
+
+def messages(baseline: Baseline, records: Iterable[LogRecord]) -> list[ChatMessage]:
+    """Replay a log: the system message, then every record that is sent.
+
+    Parameters
+    ----------
+    baseline : Baseline
+        The epoch's.
+    records : iterable of LogRecord
+        The epoch's, in order.
+
+    Returns
+    -------
+    list of ChatMessage
+        The replay of a prefix of the records is a prefix of the replay.
+
+    Examples
+    --------
+    >>> from loopkit.contract.records import User
+    >>> log = [User(time="2026-11-30T07:31:05.000000Z", content="Hi.")]
+    >>> [message.role for message in messages(Baseline("Be brief.", ()), log)]
+    ['system', 'user']
+    """
+    replay = [system_message(baseline)]
+    for record in records:
+        message = message_of(record)
+        if message is not None:
+            replay.append(message)
+    return replay
+
+
+def system_message(baseline: Baseline) -> ChatMessage:
+    """The one system message of an epoch."""
+    return ChatMessage(role="system", content=baseline.system)
+
+
+def message_of(record: LogRecord) -> ChatMessage | None:
+    """The message that a record is replayed as, or None. Names every kind: a new one fails the type check here."""
+    match record:
+        case SessionStart():
+            return None
+        case User():
+            return ChatMessage(role="user", content=record.content)
+        case Assistant():
+            return ChatMessage(
+                role="assistant",
+                content=record.content,
+                reasoning_content=record.reasoning_content,
+                tool_calls=record.tool_calls,
+                extra=record.extra,
+            )
+        case ToolResult():
+            return ChatMessage(role="tool", tool_call_id=record.tool_call_id, content=record.content)
+        case UsageRecord():
+            return None
+        case CacheLoss():
+            return None
+        case EpochEnd():
+            return None
+        case _:
+            assert_never(record)

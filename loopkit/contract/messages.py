@@ -1,0 +1,133 @@
+"""Words of the wire: chat messages, tool calls and tool schemas, as frozen msgspec Structs.
+
+A message's members are sent as they came: one that is ``UNSET`` is not sent, and what the model wrote stays bytes
+(``msgspec.Raw``). Knows nothing of the log or of servers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from loopkit.encoding import encode, encode_texts
+from loopkit.reprs import Card
+
+__all__ = [
+    "ChatMessage",
+    "Extra",
+    "FunctionSchema",
+    "Lined",
+    "Part",
+    "ToolCall",
+    "ToolCallFunction",
+    "ToolSchema",
+    "encode_message",
+]
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """A record or a part of one: strict, and out of the garbage collector's sight, for what JSON holds has no cycles.
+
+    The type checker wants frozen and kw_only said again of each.
+    """
+
+
+class Lined(Part, frozen=True, kw_only=True):
+    """A part that shows itself on one line, without the members that it does not have."""
+
+    def __repr__(self) -> str:
+        members = ((name, getattr(self, name)) for name in self.__struct_fields__ if name != "time")
+        facts = [(name, _told(value)) for name, value in members if value is not msgspec.UNSET and value is not None]
+        return Card(type(self).__name__, facts, spare=[name for name, value in facts if value in ("True", "False")]).text()
+
+
+def _told(value: object) -> str:
+    return f"{value:,}" if type(value) is int else " ".join(str(value).split())
+
+
+class Extra(Part, frozen=True, kw_only=True):
+    """What else the server put into an assistant message."""
+
+    reasoning_name: str | UnsetType = UNSET
+    "The member that the reasoning came under, where it was not ``reasoning_content``."
+    members: dict[str, Raw] | UnsetType = UNSET
+    "Members that loopkit does not know, in their order, as bytes."
+
+
+class ToolCallFunction(msgspec.Struct, frozen=True, gc=False):
+    """Name and arguments of a call; members that loopkit does not know are passed over here, and kept in the log."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, frozen=True, gc=False):
+    """A call that the model made."""
+
+    id: str
+    function: ToolCallFunction
+
+
+class FunctionSchema(Part, frozen=True, kw_only=True):
+    """The function of a tool, as the model is told of it."""
+
+    name: str
+    description: str | UnsetType = UNSET
+    parameters: dict[str, Any]
+    "JSON schema of the arguments, members in their order."
+    strict: bool | UnsetType = UNSET
+
+
+class ToolSchema(Part, frozen=True, kw_only=True):
+    """A tool, in the form of OpenAI's ``tools``.
+
+    Examples
+    --------
+    >>> encode(ToolSchema(function=FunctionSchema(name="now", parameters={"type": "object"}))).decode()
+    '{"type":"function","function":{"name":"now","parameters":{"type":"object"}}}'
+    """
+
+    type: Literal["function"] = "function"
+    function: FunctionSchema
+
+
+class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it is sent; a member that is UNSET is not sent."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    tool_call_id: str | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
+    reasoning_content: str | UnsetType | None = UNSET
+    tool_calls: Raw | UnsetType = UNSET
+    extra: Extra | UnsetType = UNSET
+    "Not a member of its own: its members join the message."
+
+
+def encode_message(message: ChatMessage) -> bytes:
+    """Encode a message for the wire; every member unchanged, present or absent as it came.
+
+    Examples
+    --------
+    >>> encode_message(ChatMessage(role="assistant", content=None, tool_calls=Raw(b'[]')))
+    b'{"role":"assistant","content":null,"tool_calls":[]}'
+    >>> extra = Extra(reasoning_name="reasoning", members={"signature": Raw(b"1.10")})
+    >>> encode_message(ChatMessage(role="assistant", content="4", reasoning_content="2+2", extra=extra))
+    b'{"role":"assistant","content":"4","reasoning":"2+2","signature":1.10}'
+    """
+    if message.extra is UNSET and message.tool_calls is UNSET:
+        return encode_texts(message, "message")
+    if message.extra is UNSET:
+        return encode(message, "message")
+    name = message.extra.reasoning_name
+    members = {
+        "role": message.role,
+        "content": message.content,
+        "reasoning_content" if name is UNSET else name: message.reasoning_content,
+        "tool_calls": message.tool_calls,
+    }
+    members = {key: value for key, value in members.items() if value is not UNSET}
+    if message.extra.members is not UNSET:
+        members.update(message.extra.members)
+    return encode(members, "message")

@@ -1,0 +1,1 @@
+"""Other tools' logs: lines, entries, conversations, and the formats."""

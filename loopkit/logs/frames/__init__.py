@@ -1,0 +1,1 @@
+"""Dataframes: schema, columns, and how they are built and stored."""

@@ -1,0 +1,224 @@
+"""Parts into frames: one row means one thing, and a total is the sum of what is known.
+
+A total of which nothing is known is unknown, never 0. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from loopkit.logs.frames import schema
+from loopkit.logs.frames.columns import REQUESTS, Columns, Growing, Part, joined, loss_columns, message_columns, times
+from loopkit.logs.problems import Problem
+from loopkit.reprs import counted
+
+__all__ = ["cache_loss", "epochs", "finding", "messages", "problems", "sessions", "spark", "turns", "usage"]
+
+BARS = "▁▂▃▄▅▆▇█"
+TOTALS = ["prompt_tokens", "cached_tokens", "read_tokens", "completion_tokens", "lost_tokens"]
+
+_NONE = np.empty(0, np.int64)
+_USAGE: Columns = {**Growing(REQUESTS).arrays(), "lost_tokens": _NONE, "turn": _NONE, "new_bytes": _NONE}
+_LOSSES: Columns = loss_columns((), _NONE)
+_NO_MESSAGES = message_columns(())
+_TURNS: Columns = {"turn": _NONE, "time": times([]), "ended": times([]), "tool_calls": _NONE}
+
+
+def sessions(parts: Sequence[Part]) -> pd.DataFrame:
+    """Make the frame of sessions and replays."""
+    grouped: dict[str, list[Part]] = {}
+    for part in parts:
+        grouped.setdefault(part.session, []).append(part)
+    first = [epochs[0] for epochs in grouped.values()]
+    last = [epochs[-1] for epochs in grouped.values()]
+    columns = {
+        "session": list(grouped),
+        **{name: [getattr(part, name) for part in first] for name in ("source", "parent", "variant", "path")},
+        **{name: [getattr(part, name) for part in last] for name in ("model", "engine")},
+        "started": [part.started for part in first],
+        "ended": [part.ended for part in last],
+        "epochs": list(map(len, grouped.values())),
+        "turns": _whole(_sums([part.turns for part in epochs] for epochs in grouped.values())),
+        "requests": _whole(_sums([part.usage for part in epochs] for epochs in grouped.values())),
+    }
+    return schema.build("sessions", columns)
+
+
+def epochs(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
+    """Make the frame of epochs, out of the frame of requests."""
+    row = np.repeat(np.arange(len(parts)), [_rows(part.usage) for part in parts])
+    names = ("session", "epoch", "end_reason", "baseline_sha256", "baseline_bytes", "slot")
+    columns = {
+        **{name: [getattr(part, name) for part in parts] for name in names},
+        "started": [part.started for part in parts],
+        "ended": [part.ended for part in parts],
+        "turns": _whole(_sums([part.turns] for part in parts)),
+        **_totals(requests, row, len(parts)),
+    }
+    return schema.build("epochs", columns)
+
+
+def turns(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
+    """Make the frame of turns, out of the frame of requests."""
+    lengths = [0 if part.turns is None else _rows(part.turns) for part in parts]
+    of_turns = joined([part.turns for part in parts if part.turns is not None], _TURNS)
+    before = np.cumsum([0, *lengths])
+    total = int(before[-1])
+    turn = np.concatenate([_NONE, *(part.usage["turn"] for part in parts)])
+    row = np.repeat(before[:-1], [_rows(part.usage) for part in parts]) + turn - 1
+    requests, row = requests[turn > 0], row[turn > 0]
+    last = np.searchsorted(row, np.arange(total), side="right") - 1
+    elapsed = (of_turns["ended"] - of_turns["time"]) / np.timedelta64(1, "ms")
+    columns = {
+        **_keys(parts, lengths),
+        "turn": of_turns["turn"],
+        "time": of_turns["time"],
+        "tool_calls": of_turns["tool_calls"],
+        "finish_reason": requests["finish_reason"].array[last],
+        "elapsed_ms": np.where(elapsed < 0, math.nan, elapsed),  # a clock was set back
+        **_totals(requests, row, total),
+    }
+    return schema.build("turns", columns)
+
+
+def usage(parts: Sequence[Part]) -> pd.DataFrame:
+    """Make the frame of requests."""
+    lengths = [_rows(part.usage) for part in parts]
+    found = joined([part.usage for part in parts], _USAGE)
+    prompt, cached = pd.Series(_whole(found["prompt_tokens"])), pd.Series(_whole(found["cached_tokens"]))
+    columns = {
+        **_keys(parts, lengths),
+        "model": _models(parts, lengths),
+        **{name: _typed(values) for name, values in found.items()},
+        "new_bytes": pd.arrays.IntegerArray(found["new_bytes"], found["request_bytes"] < 0),
+        "read_tokens": (prompt - cached).array,
+        "reuse": _share(cached, prompt),
+    }
+    return schema.build("usage", columns)
+
+
+def cache_loss(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
+    """Make the frame of losses, out of the frame of requests."""
+    found = joined([part.losses for part in parts], _LOSSES)
+    lengths = [_rows(part.losses) for part in parts]
+    before = np.cumsum([0, *(_rows(part.usage) for part in parts)])[:-1]
+    request = requests[["turn", "read_tokens", "prompt_ms"]].iloc[found["row"] + np.repeat(before, lengths)]
+    columns = {
+        **_keys(parts, lengths),
+        **{name: _typed(values) for name, values in found.items()},
+        "turn": request["turn"].array,
+        "lost_ms": _share(_whole(found["lost_tokens"]), request["read_tokens"].array) * request["prompt_ms"].array,
+    }
+    return schema.build("cache_loss", columns)
+
+
+def messages(parts: Sequence[Part], *, content: bool) -> pd.DataFrame:
+    """Make the frame of messages, whose logs are read once more for it; ``content`` adds their text."""
+    made = [_NO_MESSAGES if part.messages is None else part.messages(content=content) for part in parts]
+    found = joined(made, _NO_MESSAGES)
+    columns = {**_keys(parts, list(map(_rows, made))), **{name: _typed(values) for name, values in found.items()}}
+    return schema.build("messages", columns, (schema.CONTENT,) if content else ())
+
+
+def problems(found: Sequence[Problem]) -> pd.DataFrame:
+    """Make the frame of problems."""
+    names = Problem.__struct_fields__
+    return schema.build("problems", {name: [getattr(problem, name) for problem in found] for name in names})
+
+
+def finding(requests: pd.DataFrame) -> list[tuple[str, str]]:
+    """What a person wants to know first of a frame of requests, as name and value: tokens read, tokens lost.
+
+    Examples
+    --------
+    >>> usage = pd.DataFrame({"prompt_tokens": [900, 1000], "read_tokens": [900, 100], "lost_tokens": [0, 0]}, dtype="Int64")
+    >>> finding(usage)
+    [('read', '1,000 of 1,900 prompt tokens'), ('lost', '0')]
+    """
+    known = requests["read_tokens"].notna()
+    if not known.any():
+        return [("read", "unknown"), ("lost", "unknown")]
+    read, prompt = requests["read_tokens"].sum(), requests["prompt_tokens"][known].sum()
+    lost = requests["lost_tokens"].dropna()
+    silent = int((~known).sum())
+    unknown = f" ({counted(silent, 'request')} not reported)" if silent else ""
+    return [("read", f"{read:,} of {prompt:,} prompt tokens{unknown}"), ("lost", f"{lost.sum():,}" if len(lost) else "unknown")]
+
+
+def spark(requests: pd.DataFrame, width: int = 60) -> str:
+    """A plot in one line: the share of the prompts that was cached, over the requests in their order; a dot where not known.
+
+    Examples
+    --------
+    >>> spark(pd.DataFrame({"prompt_tokens": [90, 100, 110, 120], "cached_tokens": [0, 50, None, 120]}, dtype="Int64"))
+    '▁▅·█'
+    """
+    known = requests[["cached_tokens", "prompt_tokens"]].where(requests["cached_tokens"].notna())
+    sums = known.groupby(np.arange(len(known)) * min(width, len(known)) // max(len(known), 1)).sum(min_count=1)
+    shares = pd.Series(_share(sums["cached_tokens"], sums["prompt_tokens"]))
+    return "".join("·" if pd.isna(share) else BARS[round(min(share, 1) * (len(BARS) - 1))] for share in shares)
+
+
+def _totals(requests: pd.DataFrame, row: NDArray[Any], total: int) -> dict[str, Any]:
+    """Sums of the requests of each of ``total`` rows; ``row`` says which one a request is of."""
+    table = requests[TOTALS].copy()
+    table["losses"] = (table["lost_tokens"] > 0).astype("Int64")
+    table["known"] = table["prompt_tokens"].where(table["cached_tokens"].notna())
+    sums = table.groupby(row).sum(min_count=1).reindex(range(total))
+    return {
+        "requests": np.bincount(row, minlength=total),
+        **{name: sums[name].array for name in (*TOTALS, "losses")},
+        "reuse": _share(sums["cached_tokens"].array, sums["known"].array),
+    }
+
+
+def _share(part: Any, whole: Any) -> Any:
+    """One by the other; missing where either is, and where there is no whole."""
+    return pd.Series(part, copy=False).div(pd.Series(whole, copy=False).where(lambda value: value > 0)).array
+
+
+def _keys(parts: Sequence[Part], lengths: Sequence[int]) -> dict[str, Any]:
+    return {
+        "session": _repeated([part.session for part in parts], lengths),
+        "epoch": np.repeat(np.array([part.epoch for part in parts], np.int64), lengths),
+    }
+
+
+def _repeated(values: Sequence[str | None], lengths: Sequence[int]) -> Any:
+    return schema.array(np.array(values, object), schema.STRING).repeat(lengths)
+
+
+def _models(parts: Sequence[Part], lengths: Sequence[int]) -> Any:
+    """The model of each request: in a foreign log it may change within an epoch."""
+    if not any("model" in part.usage for part in parts):
+        return _repeated([part.model for part in parts], lengths)
+    own = [part.usage.get("model", np.repeat(np.array([part.model], object), length)) for part, length in zip(parts, lengths)]
+    return np.concatenate([np.empty(0, object), *own])
+
+
+def _typed(values: NDArray[Any]) -> Any:
+    """An array as the array of a frame's column: -1 and NaN become missing."""
+    if values.dtype == np.int8:
+        return pd.arrays.BooleanArray(values > 0, values < 0)
+    if values.dtype == np.float64:
+        return pd.arrays.FloatingArray(values, np.isnan(values))
+    return _whole(values) if values.dtype == np.int64 else values
+
+
+def _whole(values: NDArray[np.int64]) -> pd.arrays.IntegerArray:
+    return pd.arrays.IntegerArray(values, values < 0)
+
+
+def _rows(columns: Mapping[str, NDArray[Any]]) -> int:
+    return len(next(iter(columns.values())))
+
+
+def _sums(grouped: Iterable[Sequence[Columns | None]]) -> NDArray[np.int64]:
+    """Rows of each group together; -1 where the first of a group has none to count."""
+    return np.array([-1 if group[0] is None else sum(_rows(one) for one in group if one) for group in grouped], np.int64)

@@ -1,0 +1,1 @@
+"""loopkit's own log format, read fast."""

@@ -1,0 +1,107 @@
+"""What is read of a session's log a second time, and only when it is asked for: its messages, and its requests rebuilt.
+
+As far as the log was read the first time, so that frames of one load agree. Knows nothing of dataframes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import UNSET
+
+from loopkit.cache.losses.observation import Seen, seen_in
+from loopkit.contract.baseline import message_of, system_message
+from loopkit.contract.messages import encode_message
+from loopkit.contract.records import Assistant, LogRecord, SessionStart, ToolResult, User
+from loopkit.errors import LogError
+from loopkit.logs.frames.columns import Columns, Message, message, message_columns
+from loopkit.session.journal import Fault, checked_blocks, torn
+from loopkit.session.scan import decode_block
+from loopkit.session.store import Epoch, load_baseline
+
+__all__ = ["read_messages", "read_requests"]
+
+
+def read_messages(path: Path, lines: int, *, content: bool, system: bool = True) -> Columns:
+    """Read the messages of an epoch, in the order in which they are sent.
+
+    Parameters
+    ----------
+    path : Path
+        ``<session directory>/<epoch>.jsonl``
+    lines : int
+        How many of the first lines count.
+    content : bool
+        Whether to keep their text.
+    system : bool
+        Whether the baseline's is among them; False where it is known not to be the one that was sent.
+
+    Raises
+    ------
+    TornLog, BaselineError, SessionIOError
+        Where the log, or its baseline, is not what a session writes.
+    LogError
+        Where it is shorter now.
+    """
+    return message_columns(_messages(path, lines, content=content, system=system))
+
+
+def _messages(path: Path, lines: int, *, content: bool, system: bool) -> Iterator[Message]:
+    index = carried = turn = 0
+    for record in _records(path, lines):
+        if isinstance(record, SessionStart):
+            carried = 0 if record.carried is UNSET else record.carried.records
+            if system:
+                first = system_message(load_baseline(path.parent, record))
+                yield message(None, 0, "system", encode_message(first), content=first.content if content else None)
+        sent = message_of(record)
+        if sent is None or not isinstance(record, (User, Assistant, ToolResult)):
+            continue
+        index += 1
+        if index > carried:
+            turn += isinstance(record, User) or not turn
+        yield message(
+            turn if index > carried else None,
+            index,
+            sent.role,
+            encode_message(sent),
+            tool=record.name if isinstance(record, ToolResult) else None,
+            truncated=record.truncated if isinstance(record, ToolResult) else None,
+            neutralised=None if isinstance(record, Assistant) else 0 if record.neutralised is UNSET else record.neutralised,
+            content=record.content if content and record.content is not UNSET else None,
+        )
+
+
+def read_requests(path: Path, lines: int) -> Iterator[Seen]:
+    """Rebuild the requests of an epoch, one for each of its usage records.
+
+    Raises
+    ------
+    TornLog, BaselineError, SessionIOError
+        Where the log, or its baseline, is not what a session writes.
+    LogError
+        Where the log is shorter now.
+    """
+    records = list(_records(path, lines))
+    start = records[0]
+    assert isinstance(start, SessionStart)
+    return seen_in(_Session((Epoch(load_baseline(path.parent, start), records),)))
+
+
+class _Session(NamedTuple):
+    epochs: tuple[Epoch, ...]
+
+
+def _records(path: Path, lines: int) -> Iterator[LogRecord]:
+    for block in checked_blocks(path, session_dir=path.parent):
+        sound = block._replace(lines=block.lines[: lines + 1 - block.line])
+        records, why = decode_block(sound)
+        yield from records
+        if why:
+            at = len(records)
+            raise torn(Fault(str(path), block.line + at, block.offset_of(at), why), path.parent)
+        if block.line + len(block.lines) > lines:
+            return
+    raise LogError(str(path), "it has changed since it was loaded", "Load it again")

@@ -1,0 +1,1 @@
+"""Completions: streams, fragments and tool calls into one message, and its usage."""

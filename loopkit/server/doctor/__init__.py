@@ -1,0 +1,1 @@
+"""Checks of what a server offers for a warm cache."""

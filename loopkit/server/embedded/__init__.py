@@ -1,0 +1,1 @@
+"""llama.cpp's own server in a child process: models, slots, templates."""

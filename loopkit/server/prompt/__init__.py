@@ -1,0 +1,1 @@
+"""Prompts as a server renders and tokenises them, and its control tags."""

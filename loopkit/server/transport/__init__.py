@@ -1,0 +1,1 @@
+"""HTTP to one server: connections, responses, cancellation, refusals."""
