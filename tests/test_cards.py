@@ -42,7 +42,7 @@ def test_what_a_turn_and_a_memory_give_shows_itself_in_one_line(tmp_path: Path) 
         time=time, call=1, tool_call_id="c", name="look", content="It\n\x1b[1m " * 99, truncated=False, status="ok"
     )
     facts: dict[str, Any] = {"expected_tokens": 9_000, "expected_exact": True, "reusable_tokens": None, "cached_tokens": 0}
-    facts |= {"lost_tokens": 9_000, "cause": "expired", "certainty": "confirmed", "mendable_by": "nobody", "where": "w" * 200}
+    facts |= {"lost_tokens": 9_000, "cause": "expired", "certainty": "confirmed", "fixable_by": "nobody", "location": "w" * 200}
     lost = CacheLoss(time=time, request=7, evidence={"gap": 1}, **facts)
     for each in (result, lost, memory.recall("Lima")[0], memory.build(PERU, LIGHT, QUESTION, model=Model())):
         line = repr(each)

@@ -130,7 +130,7 @@ def first(baseline: Baseline) -> list[LogRecord]:
             lost_tokens=18,
             cause="server",
             certainty="suspected",
-            mendable_by="server",
+            fixable_by="server",
             where="messages[2]",
             evidence={"slots": [0, 1.5], "note": "é"},
         )

@@ -119,6 +119,9 @@ class Forked(Part, frozen=True, kw_only=True):
     "The last line of the original that was taken over."
 
 
+_NAMES_IN_LOGS = {"fixable_by": "mendable_by", "location": "where"}  # unchanged in files, so that older logs load
+
+
 class _Record(Lined, frozen=True, kw_only=True, tag_field="kind"):
     time: Time
 
@@ -212,7 +215,7 @@ class UsageRecord(_Record, frozen=True, kw_only=True, tag="usage"):
     elapsed_ms: Milliseconds
 
 
-class CacheLoss(_Record, frozen=True, kw_only=True, tag="cache_loss"):
+class CacheLoss(_Record, frozen=True, kw_only=True, tag="cache_loss", rename=_NAMES_IN_LOGS):
     """Tokens that the cache should have had and the server read again."""
 
     request: Number
@@ -223,8 +226,8 @@ class CacheLoss(_Record, frozen=True, kw_only=True, tag="cache_loss"):
     lost_tokens: Number
     cause: str
     certainty: Literal["confirmed", "suspected", "unexplained"]
-    mendable_by: Literal["client", "template", "server", "provider", "nobody"] | None
-    where: str | None
+    fixable_by: Literal["client", "template", "server", "provider", "nobody"] | None
+    location: str | None
     "The member, message or event that the evidence points at."
     evidence: dict[str, Any]
     provider_verdict: str | UnsetType = UNSET
@@ -238,7 +241,7 @@ class EpochEnd(_Record, frozen=True, kw_only=True, tag="epoch_end"):
     context_size: Count | None
 
 
-class ReplayRecord(_Record, frozen=True, kw_only=True, tag="replay"):
+class ReplayRecord(_Record, frozen=True, kw_only=True, tag="replay", rename=_NAMES_IN_LOGS):
     """One request of a replay: a line of ``<home>/replays/<id>.jsonl``, framed as a session's lines are, but of no session."""
 
     session: str | None
@@ -259,8 +262,8 @@ class ReplayRecord(_Record, frozen=True, kw_only=True, tag="replay"):
     "None where it cannot be known; the five members that follow are there where it is above 0."
     cause: str | UnsetType = UNSET
     certainty: Literal["confirmed", "suspected", "unexplained"] | UnsetType = UNSET
-    mendable_by: Literal["client", "template", "server", "provider", "nobody"] | UnsetType | None = UNSET
-    where: str | UnsetType | None = UNSET
+    fixable_by: Literal["client", "template", "server", "provider", "nobody"] | UnsetType | None = UNSET
+    location: str | UnsetType | None = UNSET
     evidence: dict[str, Any] | UnsetType = UNSET
     finish_reason: str | None
     elapsed_ms: Milliseconds
@@ -335,13 +338,7 @@ def settle(record: _AnyRecord) -> Settled[_AnyRecord]:
 
 
 def decode_record(data: bytes) -> LogRecord:
-    """Decode a record without ``crc``, strictly.
-
-    Raises
-    ------
-    ValueError
-        With the reason and the member.
-    """
+    """Decode a record without ``crc``, strictly; raises `ValueError` with the reason and the member."""
     try:
         record = _line_decoder.decode(data)
     except RecursionError:

@@ -156,8 +156,8 @@ def _stretches(faults: Sequence[Fault]) -> list[Problem]:
     made: list[Problem] = []
     for path, line, offset, why in faults:
         last = made[-1] if made else None
-        if last is not None and last.line is not None and line == last.line + last.count:
-            made[-1] = replace(last, count=last.count + 1)
+        if last is not None and last.line is not None and line == last.line + last.affected:
+            made[-1] = replace(last, affected=last.affected + 1)
         else:
             made.append(Problem(path, line, offset, "torn", why))
     return made

@@ -36,13 +36,13 @@ class Problem(msgspec.Struct, frozen=True):
     kind: str
     "``torn``, ``unreadable``, ``not_a_log``, ``impossible_reuse``, ``baseline``, ``left_out``; or what a log's adapter says."
     why: str
-    count: int = 1
+    affected: int = 1
     "Lines of a damaged stretch, or entries left out."
 
     def __str__(self) -> str:
         place = self.path if self.line is None else f"{self.path}:{self.line}"
         at = "" if self.offset is None else f" (byte {self.offset} of the file)"
-        much = f" ({self.count:,} {'lines' if self.kind == 'torn' else 'times'})" if self.count > 1 else ""
+        much = f" ({self.affected:,} {'lines' if self.kind == 'torn' else 'times'})" if self.affected > 1 else ""
         return f"{place}: {self.why}{at}{much}"
 
 
@@ -66,7 +66,7 @@ def problem_of(error: LoopkitError, path: str) -> Problem:
     Examples
     --------
     >>> problem_of(TornLog("0.jsonl", 7, 1310, "512 NUL bytes"), "0.jsonl")
-    Problem(path='0.jsonl', line=7, offset=1310, kind='torn', why='512 NUL bytes', count=1)
+    Problem(path='0.jsonl', line=7, offset=1310, kind='torn', why='512 NUL bytes', affected=1)
     """
     if isinstance(error, TornLog):
         return Problem(error.path, error.line, error.offset, "torn", error.why)

@@ -75,13 +75,13 @@ def _losses(part: Part, again: Mapping[tuple[str | None, int, int | None], Diagn
     found = part.losses
     for at, row in enumerate(found["row"].tolist()):
         seen = _of_row(part, row)
-        cause, certainty, mendable_by, where, evidence = (found[name][at] for name in Diagnosis._fields)
-        said = Diagnosis(cause, certainty, mendable_by, where, decode(evidence))
+        cause, certainty, fixable_by, location, evidence = (found[name][at] for name in Diagnosis._fields)
+        said = Diagnosis(cause, certainty, fixable_by, location, decode(evidence))
         if said.cause in DOUBTED:
             anew = again.get((seen.session, seen.epoch, seen.request), said)
             said = anew if anew.cause not in (said.cause, UNEXPLAINED) or said.cause == UNEXPLAINED else said
         before = at - 1 if at and found["row"][at - 1] == row - 1 else None
-        same = before is not None and all(found[name][before] == found[name][at] for name in ("cause", "where"))
+        same = before is not None and all(found[name][before] == found[name][at] for name in ("cause", "location"))
         expected, reusable, cached, lost = (int(found[f"{name}_tokens"][at]) for name in COUNTED)
         yield Loss(seen, expected, reusable if reusable >= 0 else None, cached, lost, said, first=not same)
 

@@ -80,6 +80,6 @@ def _lost(rows: pd.DataFrame) -> int:
 
 
 def _place(row: dict[Hashable, Any]) -> str:
-    where = f" in {row['where']}" if isinstance(row["where"], str) else ""
+    where = f" in {row['location']}" if isinstance(row["location"], str) else ""
     place = f"{row['session']} epoch {row['epoch']} request {row['request']}"
     return f"  {place}: {counted(row['lost_tokens'], 'token')}{where} ({row['certainty']})"

@@ -30,7 +30,7 @@ __all__ = ["compare", "variants_of"]
 
 COLUMNS: Final = (
     *("variant", "repeat", "request", "session", "prompt_tokens", "cached_tokens", "read_tokens", "expected_tokens"),
-    *("reusable_tokens", "lost_tokens", "ttft_ms", "prompt_ms", "cause", "certainty", "where", "completion_tokens", "changed"),
+    *("reusable_tokens", "lost_tokens", "ttft_ms", "prompt_ms", "cause", "certainty", "location", "completion_tokens", "changed"),
     *("cold", "cold_by", "replay"),
 )
 
@@ -190,7 +190,7 @@ def _cold(server: Server, slots: list[int]) -> Iterator[_Ready]:
 
 
 def _frame(logs: Logs, variant: Variant | None, repeat: int, sessions: list[str | None], cold_by: str | None) -> pd.DataFrame:
-    losses = logs.cache_loss[["request", "cause", "certainty", "where"]]
+    losses = logs.cache_loss[["request", "cause", "certainty", "location"]]
     frame = logs.usage.rename(columns={"session": "replay", "request_sha256": "sha"}).merge(losses, how="left", on="request")
     frame["variant"] = pd.array([UNCHANGED if variant is None else variant.name] * len(frame), "string")
     frame["repeat"] = pd.array([repeat] * len(frame), "Int64")

@@ -36,7 +36,7 @@ from loopkit.session.session import Session
 
 __all__ = ["emptied", "run", "sent"]
 
-JUDGED = ("reusable_tokens", "cause", "certainty", "mendable_by", "where", "evidence")
+JUDGED = ("reusable_tokens", "cause", "certainty", "fixable_by", "location", "evidence")
 
 
 def run(

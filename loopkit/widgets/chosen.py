@@ -80,7 +80,9 @@ def _bytes(session: Session, epoch: int, request: int) -> Iterator[Block]:
 def loss(row: Mapping[Any, Any]) -> Iterator[Block]:
     """A row of the frame ``cache_loss``: the cause, the differing bytes as they were recorded, and the evidence."""
     known: dict[str, Any] = {name: None if pd.isna(value) else value for name, value in row.items()}
-    yield Block("lost", lost_line(known["lost_tokens"], known["cause"], known["certainty"], known["mendable_by"], known["where"]))
+    yield Block(
+        "lost", lost_line(known["lost_tokens"], known["cause"], known["certainty"], known["fixable_by"], known["location"])
+    )
     evidence = {} if known["evidence"] is None else decode(known["evidence"], dict[str, Any])
     if "was" in evidence and "now" in evidence:
         before = evidence.get("before", "")

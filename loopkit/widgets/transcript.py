@@ -120,7 +120,7 @@ class Transcript:
             case CacheLoss():
                 self.lost_tokens += event.lost_tokens
                 self._add(
-                    Block("lost", lost_line(event.lost_tokens, event.cause, event.certainty, event.mendable_by, event.where))
+                    Block("lost", lost_line(event.lost_tokens, event.cause, event.certainty, event.fixable_by, event.location))
                 )
             case EpochEnd():
                 self._add(Block("epoch ended", event.reason))
@@ -159,7 +159,7 @@ def _counts(usage: Usage) -> list[tuple[str, str]]:
     return [(name, "not reported" if count is None else f"{count:,}") for name, count in counts]
 
 
-def lost_line(tokens: int, cause: str | None, certainty: str | None, mendable_by: str | None, where: str | None) -> str:
+def lost_line(tokens: int, cause: str | None, certainty: str | None, fixable_by: str | None, where: str | None) -> str:
     """What was read again, and why.
 
     Examples
@@ -167,5 +167,5 @@ def lost_line(tokens: int, cause: str | None, certainty: str | None, mendable_by
     >>> lost_line(1200, "slot_taken", "confirmed", "client", None)
     '1,200 tokens: slot_taken (confirmed, mendable by client)'
     """
-    about = (certainty, f"mendable by {mendable_by}" if mendable_by else "", f"at {where}" if where else "")
+    about = (certainty, f"mendable by {fixable_by}" if fixable_by else "", f"at {where}" if where else "")
     return f"{counted(tokens, 'token')}: {cause or 'no cause named'} ({', '.join(filter(None, about))})"

@@ -64,7 +64,7 @@ def write_logs(home: Path) -> None:
     make.write_session(home, "log", [make.start("log", model=WHAT), *_losing(HOSTILE + LONG)])
     loss: dict[str, Any] = {
         "cause": WHAT,
-        "where": HOSTILE,
+        "location": HOSTILE,
         "evidence": {WHAT: HOSTILE, "before": WHAT, "was": HOSTILE, "now": LONG},
     }
     replayed = [replace(each, **loss) if each.lost_tokens else each for each in make.replay(WHAT, 3, broken=True)]
@@ -88,7 +88,7 @@ def _losing(text: str) -> Iterator[LogRecord]:
         lost_tokens=1000,
         cause=WHAT,
         certainty="confirmed",
-        mendable_by="client",
-        where=text,
+        fixable_by="client",
+        location=text,
         evidence={WHAT: text, "before": text, "was": text, "now": WHAT},
     )

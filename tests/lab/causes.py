@@ -95,12 +95,12 @@ def _wrong(truth: Truth, named: list[str], loss: dict[str, Any] | None, line: di
     if sorted(named) != sorted(truth.causes):
         yield f"{truth.causes} was done, and it is called {_told(loss)}"
         return
-    if truth.where is not None and not str(loss["where"]).startswith(truth.where):
-        yield f"it points at {loss['where']}, and not at {truth.where}"
+    if truth.where is not None and not str(loss["location"]).startswith(truth.where):
+        yield f"it points at {loss['location']}, and not at {truth.where}"
     if truth.byte is not None and loss["evidence"].get("byte") != truth.byte:
         yield f"it points at byte {loss['evidence'].get('byte')}, and not at {truth.byte}"
-    early = any(_is_early(cause, loss["where"]) for cause in truth.causes)
-    late = any(not _is_early(cause, loss["where"]) for cause in truth.causes)
+    early = any(_is_early(cause, loss["location"]) for cause in truth.causes)
+    late = any(not _is_early(cause, loss["location"]) for cause in truth.causes)
     if early is not (line["reusable"] < line["expected"]) or late is not (line["cached"] < line["reusable"]):
         yield f"{truth.causes} cost {line['expected']} to {line['reusable']} before the server, and to {line['cached']} at it"
 
@@ -112,7 +112,7 @@ def _is_early(cause: str, where: str | None) -> bool:
 
 def _told(loss: dict[str, Any]) -> str:
     evidence = {name: value for name, value in loss["evidence"].items() if name not in ("counters", "rendered")}
-    return f"{loss['cause']} ({loss['certainty']}, {loss['where']}): {evidence}"
+    return f"{loss['cause']} ({loss['certainty']}, {loss['location']}): {evidence}"
 
 
 def print_table(result: Result) -> None:

@@ -127,8 +127,8 @@ def loss(at: float, request: int, *, expected: int, cached: int, cause: str = "s
         lost_tokens=expected - cached,
         cause=cause,
         certainty="confirmed",
-        mendable_by="server",
-        where="slot 0",
+        fixable_by="server",
+        location="slot 0",
         evidence={"slot": 0, "taken_by": "b"},
     )
 
@@ -167,7 +167,7 @@ def replay(
         lost = 0 if expected is None else expected - cached
         why: dict[str, Any] = {"shortfall": "first_request"} if request == 1 else {}
         if lost:
-            why = {"cause": "system_changed", "certainty": "confirmed", "mendable_by": "client", "where": "messages[0].content"}
+            why = {"cause": "system_changed", "certainty": "confirmed", "fixable_by": "client", "location": "messages[0].content"}
             why["evidence"] = {"byte": 93}
         yield ReplayRecord(
             time=stamp(request),

@@ -77,7 +77,7 @@ def test_cache_loss(home: Path) -> None:
     assert (row["session"], row["epoch"], row["turn"], row["request"]) == ("a", 0, 2, 3)
     assert (row["expected_tokens"], row["cached_tokens"], row["lost_tokens"]) == (1104, 600, 504)
     assert row["lost_ms"] == 300.0 * 504 / 600
-    assert (row["cause"], row["certainty"], row["mendable_by"], row["where"]) == ("slot_taken", "confirmed", "server", "slot 0")
+    assert (row["cause"], row["certainty"], row["fixable_by"], row["location"]) == ("slot_taken", "confirmed", "server", "slot 0")
     assert row["evidence"] == '{"slot":0,"taken_by":"b"}'
 
 
@@ -427,7 +427,7 @@ def test_a_replay_that_was_cut_hides_nothing_beside_it(home: Path, left: int, wh
     path.write_bytes(whole[:left])
     logs = load(home, errors="report")
     cut, gone = logs.problems.to_dict("records")
-    assert (cut["path"], cut["line"], cut["kind"], cut["count"]) == (str(path), rows + 1, "torn", 1)
+    assert (cut["path"], cut["line"], cut["kind"], cut["affected"]) == (str(path), rows + 1, "torn", 1)
     assert why in cut["why"]
     assert (gone["path"], gone["kind"]) == (str(home / "replays/pipe.jsonl"), "unreadable")
     assert gone["why"].startswith("cannot read: No such file")

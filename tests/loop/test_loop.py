@@ -248,7 +248,7 @@ def test_a_loss_is_logged_with_its_counts_and_no_guess(tmp_path: Path) -> None:
         (loss,) = loop.ask("Two.").losses
         assert isinstance(loss, CacheLoss)
         assert (loss.request, loss.expected_tokens, loss.cached_tokens, loss.lost_tokens) == (2, 35, 10, 25)
-        assert (loss.cause, loss.certainty, loss.mendable_by, loss.reusable_tokens) == ("unexplained", "unexplained", None, None)
+        assert (loss.cause, loss.certainty, loss.fixable_by, loss.reusable_tokens) == ("unexplained", "unexplained", None, None)
         assert loss.evidence["previous_prompt_tokens"] == 30
         assert loop.session.records[-1] == loss
 

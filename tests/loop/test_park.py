@@ -159,7 +159,7 @@ def test_a_session_that_went_on_after_it_was_parked_reads_only_what_came_since(t
         assert len(said) == 1
     (loss,) = turn.losses
     found = ("server_restarted", "confirmed", "counters")
-    assert (loss.cause, loss.certainty, loss.where) == found, "what was put back was used: the restart cost the rest"
+    assert (loss.cause, loss.certainty, loss.location) == found, "what was put back was used: the restart cost the rest"
     assert (loss.evidence["restored_tokens"], loss.evidence["cached_tokens"]) == (tokens, tokens)
     (afterwards,) = load(tmp_path).diagnose().losses
     assert afterwards.diagnosis[:2] == found[:2]

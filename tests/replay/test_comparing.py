@@ -101,7 +101,7 @@ def test_each_variant_loses_where_it_must_and_is_named(
     assert lost.index.tolist() == lossy
     assert set(lost["cause"]) == {cause}
     assert set(lost["certainty"]) == {"confirmed"}
-    assert all(re.fullmatch(where, place) for place in lost["where"])
+    assert all(re.fullmatch(where, place) for place in lost["location"])
     assert (lost["lost_tokens"] == lost["expected_tokens"] - lost["cached_tokens"]).all()
     assert (lost["cached_tokens"] >= lost["reusable_tokens"]).all()  # more: the host cache had an older prompt
 

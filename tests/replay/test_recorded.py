@@ -141,7 +141,7 @@ def test_conversations_that_alternate_are_judged_each_by_its_own_last_request(tm
         assert logs.usage["shortfall"].tolist()[:2] == ["first_request"] * 2
         assert logs.cache_loss["request"].tolist() == [3, 4]
         assert logs.cache_loss["cause"].tolist() == ["slot_taken"] * 2
-        assert logs.cache_loss["where"].tolist() == ["session b, request 2", "session a, request 3"]
+        assert logs.cache_loss["location"].tolist() == ["session b, request 2", "session a, request 3"]
         again = replay.run([prompt for prompt in prompts if prompt.session == "a"], one_slot, home=tmp_path)
         assert again.usage["lost_tokens"].tolist() == [0, 0]
         assert again.sessions["parent"].tolist() == ["a"]

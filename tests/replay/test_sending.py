@@ -59,7 +59,7 @@ def test_a_clock_in_the_system_prompt_loses_everything_behind_it(loop: Loop, tin
         assert lost == expected - cached
     assert logs.cache_loss["request"].tolist() == [2, 3, 4, 5]
     assert set(logs.cache_loss["cause"]) == {"system_changed"}
-    assert set(logs.cache_loss["where"]) == {"messages[0].content"}
+    assert set(logs.cache_loss["location"]) == {"messages[0].content"}
     assert logs.cache_loss["reusable_tokens"].tolist() == [record.usage.cached_tokens for record in seen[1:]]
     assert [record.request for record in seen] == [1, 2, 3, 4, 5]
     assert len(set(usage["request_sha256"]) & {request.sha256 for request in loop.session.requests()}) == 0
@@ -112,7 +112,7 @@ def test_a_change_of_ones_own(loop: Loop, tiny: Server) -> None:
     assert logs.sessions["variant"].tolist() == ["forgetful"]
     assert logs.cache_loss["request"].tolist() == [2, 3, 4, 5]
     assert set(logs.cache_loss["cause"]) == {"history_changed"}
-    assert set(logs.cache_loss["where"].str[:11]) == {"messages[1]"}
+    assert set(logs.cache_loss["location"].str[:11]) == {"messages[1]"}
 
 
 def test_an_unknown_variant_is_refused_with_those_there_are(loop: Loop, tiny: Server) -> None:

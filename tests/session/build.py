@@ -91,8 +91,8 @@ def group(
                 lost_tokens=loss,
                 cause="server",
                 certainty="suspected",
-                mendable_by="server",
-                where=None,
+                fixable_by="server",
+                location=None,
                 evidence={"n": 1, "of": [1.5, "é"]},
             )
         )

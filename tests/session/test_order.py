@@ -67,8 +67,8 @@ def loss(request: int) -> CacheLoss:
         lost_tokens=1,
         cause="server",
         certainty="suspected",
-        mendable_by=None,
-        where=None,
+        fixable_by=None,
+        location=None,
         evidence={},
     )
 

@@ -12,8 +12,8 @@ class Diagnosis(NamedTuple):
 
     cause: str
     certainty: Literal["confirmed", "suspected", "unexplained"]
-    mendable_by: Literal["client", "template", "server", "provider", "nobody"] | None
-    where: str | None
+    fixable_by: Literal["client", "template", "server", "provider", "nobody"] | None
+    location: str | None
     "The member, message or event that the evidence points at."
     evidence: dict[str, Any]
     "What can be checked."

@@ -118,7 +118,7 @@ def diagnose(requests: Iterable[Seen], *, block: int | None = None) -> Findings:
         found = judge(previous, now, others, expectation=expected)
         if found.cause == GENERATION:
             prompts_alone.add(now.session)
-        event = (found.cause, found.where)
+        event = (found.cause, found.location)
         rendered = rendered_of(previous, now)
         losses.append(
             Loss(

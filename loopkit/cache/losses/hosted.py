@@ -48,7 +48,7 @@ def with_verdict(verdict: str | None, ours: Diagnosis) -> Diagnosis:
     evidence = {**ours.evidence, "provider_verdict": verdict}
     if cause == ours.cause:
         return ours._replace(certainty="confirmed", evidence=evidence)
-    evidence["ours"] = {"cause": ours.cause, "certainty": ours.certainty, "mendable_by": ours.mendable_by, "where": ours.where}
+    evidence["ours"] = {name: getattr(ours, name) for name in ("cause", "certainty", "fixable_by", "location")}
     return Diagnosis(cause, "confirmed", mendable, None, evidence)
 
 

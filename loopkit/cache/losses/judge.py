@@ -68,7 +68,7 @@ def judge(previous: Seen | None, now: Seen, between: Sequence[Seen] = (), *, exp
     >>> before = Seen(usage=Usage(prompt_tokens=90, completion_tokens=11), body=first, engine="llama.cpp")
     >>> after = Seen(usage=Usage(prompt_tokens=120, cached_tokens=10), body=first.replace(b"31", b"32"), engine="llama.cpp")
     >>> found = judge(before, after)
-    >>> found.cause, found.certainty, found.mendable_by, found.where, found.evidence["culprit"]
+    >>> found.cause, found.certainty, found.fixable_by, found.location, found.evidence["culprit"]
     ('system_changed', 'confirmed', 'client', 'messages[0].content', 'time')
     """
     if previous is None:

@@ -111,7 +111,7 @@ def _some_messages(make: MakeMessages, turns: tuple[int, ...], *, content: bool)
     rows = np.flatnonzero(np.isin(made["turn"], turns))
     columns = {name: values[rows] for name, values in made.items()}
     columns["turn"] = np.searchsorted(np.array(turns, np.int64), columns["turn"]) + 1
-    columns["index"] = np.arange(rows.size)
+    columns["position"] = np.arange(rows.size)
     return columns
 
 

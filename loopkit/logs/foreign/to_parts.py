@@ -202,7 +202,7 @@ def _losses(rows: list[Row], expectations: list[Expectation], judged: dict[int, 
         "lost_tokens": _counts([each.lost_tokens for each in found]),
         **{
             name: _texts([getattr(each, name) for each in judged.values()])
-            for name in ("cause", "certainty", "mendable_by", "where")
+            for name in ("cause", "certainty", "fixable_by", "location")
         },
         "evidence": _texts([encode(each.evidence).decode() for each in judged.values()]),
     }

@@ -62,14 +62,14 @@ REQUESTS = {
 "What the frame of requests takes from their records as it stands there."
 LOSSES = {
     **dict.fromkeys(("request", "expected_tokens", "reusable_tokens", "cached_tokens", "lost_tokens"), COUNT),
-    **dict.fromkeys(("cause", "certainty", "mendable_by", "where"), MAYBE_TEXT),
+    **dict.fromkeys(("cause", "certainty", "fixable_by", "location"), MAYBE_TEXT),
     "evidence": JSON,
     "expected_exact": FLAG,
     "time": TIME,
 }
 "What the frame of losses takes from their records."
 MESSAGES = {
-    **dict.fromkeys(("turn", "index", "bytes", "neutralised"), COUNT),
+    **dict.fromkeys(("turn", "position", "bytes", "neutralised"), COUNT),
     **dict.fromkeys(("role", "sha256", "tool", "content"), TEXT),
     "truncated": FLAG,
 }
@@ -247,7 +247,7 @@ class Message(Struct, frozen=True, gc=False):
     """A message, as a row of the frame of messages."""
 
     turn: int | None
-    index: int
+    position: int
     role: str
     bytes: int
     sha256: str
@@ -257,7 +257,7 @@ class Message(Struct, frozen=True, gc=False):
     content: str | None = None
 
 
-def message(turn: int | None, index: int, role: str, data: bytes, **facts: Any) -> Message:
+def message(turn: int | None, position: int, role: str, data: bytes, **facts: Any) -> Message:
     """Make a row of a message's bytes: as it was sent, or of a foreign log its text.
 
     Examples
@@ -265,7 +265,7 @@ def message(turn: int | None, index: int, role: str, data: bytes, **facts: Any) 
     >>> message(1, 0, "user", b"Hi.").bytes
     3
     """
-    return Message(turn, index, role, len(data), sha256(data), **facts)
+    return Message(turn, position, role, len(data), sha256(data), **facts)
 
 
 def message_columns(messages: Iterable[Message]) -> Columns:

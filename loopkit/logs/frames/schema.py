@@ -150,15 +150,15 @@ FRAMES: Mapping[str, tuple[Column, ...]] = {
         Column("lost_ms", REAL, "ms", "prompt_ms × lost_tokens ÷ read_tokens: time spent reading them again; an estimate"),
         Column("cause", STRING, None, "why they were lost"),
         Column("certainty", STRING, None, "confirmed, suspected or unexplained"),
-        Column("mendable_by", STRING, None, "client, template, server, provider or nobody"),
-        Column("where", STRING, None, "member, message or event that the evidence points at"),
+        Column("fixable_by", STRING, None, "client, template, server, provider or nobody"),
+        Column("location", STRING, None, "member, message or event that the evidence points at"),
         Column("evidence", STRING, None, "what can be checked, as JSON"),
     ),
     "messages": (
         SESSION,
         EPOCH,
         TURN._replace(doc="number of the turn; <NA> of the system message and of what was carried over"),
-        Column("index", COUNT, None, "place among the messages of the epoch, from 0"),
+        Column("position", COUNT, None, "place among the messages of the epoch, from 0"),
         Column("role", STRING, None, "system, user, assistant or tool"),
         Column("bytes", COUNT, "bytes", "size of the message as it was sent; of a foreign log, of its text"),
         Column("sha256", STRING, None, "SHA-256 of these bytes"),
@@ -172,7 +172,7 @@ FRAMES: Mapping[str, tuple[Column, ...]] = {
         Column("offset", COUNT, "bytes", "byte offset in the file"),
         Column("kind", STRING, None, "torn, unreadable, not_a_log, left_out; of a foreign log also what its adapter says"),
         Column("why", STRING, None, "what is wrong"),
-        Column("count", COUNT, "lines", "lines of a damaged stretch, or entries left out"),
+        Column("affected", COUNT, "lines", "lines of a damaged stretch, or entries left out"),
     ),
 }
 CONTENT = Column("content", STRING, None, "text of the message; <NA> where it has none")

@@ -286,7 +286,7 @@ def _read_replay(path: Path, limit: int | None) -> Part:
 
 def _says_all(loss: ReplayRecord) -> bool:
     """Whether a request that lost tokens has all the members of a loss."""
-    why = (loss.cause, loss.certainty, loss.mendable_by, loss.where, loss.evidence)
+    why = (loss.cause, loss.certainty, loss.fixable_by, loss.location, loss.evidence)
     return UNSET not in why and None not in (loss.expected_tokens, loss.usage.cached_tokens)
 
 

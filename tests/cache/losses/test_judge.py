@@ -430,8 +430,8 @@ def test_table(
     name: str, previous: Seen, now: Seen, between: list[Seen], wanted: tuple[str, str, str | None, str | None]
 ) -> None:
     found = judge(previous, now, between)
-    assert (found.cause, found.certainty, found.mendable_by) == wanted[:3], found.evidence
-    assert wanted[3] is None or str(found.where).startswith(wanted[3])
+    assert (found.cause, found.certainty, found.fixable_by) == wanted[:3], found.evidence
+    assert wanted[3] is None or str(found.location).startswith(wanted[3])
     assert encode(found.evidence), "evidence is plain JSON"
 
 
@@ -474,9 +474,9 @@ def test_the_smaller_part_of_a_loss_stands_beside_the_larger() -> None:
     edited = view(("template", "["), ("messages[0].content", "Be brief." * 20), ("template", "][Ha.]:Done.][More.]:"))
     now = second(5, body=body({**U1, "content": "Ha."}, A1, U2), tokens=edited, before=counters(101, 400))
     found = judge(first(), now)
-    assert (found.cause, found.where) == ("slot_taken", "slot 0")
+    assert (found.cause, found.location) == ("slot_taken", "slot 0")
     also = found.evidence["also"]
-    assert (also["cause"], also["where"]) == ("history_changed", "messages[1].content")
+    assert (also["cause"], also["location"]) == ("history_changed", "messages[1].content")
     lost = KEPT - 5 if len(edited) > KEPT else len(edited) - 1 - 5
     reusable = 184
     assert also["lost_tokens"] == lost + 5 - reusable
@@ -544,11 +544,11 @@ def test_a_providers_verdict_wins_and_ours_is_kept() -> None:
     for verdict, (cause, mendable) in VERDICTS.items():
         before, now = hosted("anthropic", 0, minutes=1, verdict=verdict)
         found = judge(before, now)
-        assert (found.cause, found.certainty, found.mendable_by) == (cause, "confirmed", mendable)
+        assert (found.cause, found.certainty, found.fixable_by) == (cause, "confirmed", mendable)
         assert found.evidence["ours"]["cause"] == "routed_elsewhere"
     before, now = hosted("anthropic", 0, body=body({**U1, "content": "Ha."}, A1, U2), verdict="messages_changed")
     found = judge(before, now)
-    assert (found.cause, found.where) == ("history_changed", "messages[1].content")
+    assert (found.cause, found.location) == ("history_changed", "messages[1].content")
     assert "ours" not in found.evidence
     assert judge(*hosted("anthropic", 0, verdict="unavailable")).cause == "routed_elsewhere"
 
@@ -560,7 +560,7 @@ def test_b01_an_extended_body_is_never_called_the_clients_fault() -> None:
     before = Seen(usage=Usage(prompt_tokens=2000, cached_tokens=0, completion_tokens=1), body=body(U1), engine="llama.cpp")
     now = Seen(usage=Usage(prompt_tokens=2100, cached_tokens=0), body=body(U1, A1, U2), engine="llama.cpp")
     (loss,) = diagnose([before, now]).losses
-    assert (loss.lost_tokens, loss.diagnosis.cause, loss.diagnosis.mendable_by) == (2000, "unexplained", "server")
+    assert (loss.lost_tokens, loss.diagnosis.cause, loss.diagnosis.fixable_by) == (2000, "unexplained", "server")
     assert "client" in loss.diagnosis.evidence["ruled_out"]
     assert any("sliding window" in each for each in loss.diagnosis.evidence["possible"])
 
@@ -574,7 +574,7 @@ def test_b05_a_nonce_at_the_head_is_pointed_at() -> None:
     first_body, second_body = (encode({"messages": [{"role": "system", "content": text}, U1]}) for text in texts)
     before = Seen(usage=Usage(prompt_tokens=600, completion_tokens=1), body=first_body, engine="llama.cpp")
     found = judge(before, Seen(usage=Usage(prompt_tokens=600, cached_tokens=0), body=second_body, engine="llama.cpp"))
-    assert (found.cause, found.where, found.evidence["culprit"]) == ("system_changed", "messages[0].content", "nonce")
+    assert (found.cause, found.location, found.evidence["culprit"]) == ("system_changed", "messages[0].content", "nonce")
     assert found.evidence["byte"] == first_body.index(b"fa690")
     assert found.evidence["was"].startswith("fa690")
     assert found.evidence["now"].startswith("36ee5")
@@ -595,7 +595,7 @@ def test_b09_reasoning_that_a_template_drops_is_the_templates() -> None:
             usage=Usage(prompt_tokens=len(now), cached_tokens=shared), body=body(U1, call, A1, U2), tokens=now, engine="llama.cpp"
         ),
     )
-    assert (found.cause, found.mendable_by, found.where) == ("template_rewrote", "template", "messages[2].reasoning_content")
+    assert (found.cause, found.fixable_by, found.location) == ("template_rewrote", "template", "messages[2].reasoning_content")
     assert found.evidence["token"] == shared
 
 
@@ -604,7 +604,7 @@ def test_b10_another_sessions_request_is_blamed_only_where_its_log_is_known() ->
     before, now = first(**plain), second(9, before=None, tokens=None)
     between = replace(other(), server=None)
     known = diagnose([before, between, now]).losses[-1].diagnosis
-    assert (known.cause, known.certainty, known.where) == ("slot_taken", "suspected", "session b, request 7")
+    assert (known.cause, known.certainty, known.location) == ("slot_taken", "suspected", "session b, request 7")
     (alone,) = diagnose([before, now]).losses
     assert (alone.diagnosis.cause, alone.diagnosis.certainty) == ("unexplained", "unexplained")
     elsewhere = replace(between, server="http://other")

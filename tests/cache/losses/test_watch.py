@@ -28,7 +28,7 @@ import sys
 from loopkit.cache import diagnose, seen_in
 from loopkit.session.session import Session
 for loss in diagnose(seen_in(Session.read(sys.argv[1], "s"))).losses:
-    print(loss.seen.request, loss.diagnosis.cause, loss.diagnosis.certainty, loss.diagnosis.where, loss.lost_tokens)
+    print(loss.seen.request, loss.diagnosis.cause, loss.diagnosis.certainty, loss.diagnosis.location, loss.lost_tokens)
 """
 
 
@@ -81,7 +81,7 @@ def test_a_slot_that_another_took_is_named_at_once_and_from_the_log(tmp_path: Pa
         somebody(server)
         loop.ask("Good.")
         (loss,) = losses(loop)
-        assert (loss.cause, loss.certainty, loss.mendable_by, loss.where) == ("slot_taken", "confirmed", "server", "slot 0")
+        assert (loss.cause, loss.certainty, loss.fixable_by, loss.location) == ("slot_taken", "confirmed", "server", "slot 0")
         assert loss.reusable_tokens == loss.expected_tokens
         assert loss.evidence["others_tokens"] > 50
         (record,) = [each for each in loop.session.records if isinstance(each, UsageRecord) and each.request == loss.request]
@@ -95,10 +95,10 @@ def test_a_template_that_writes_calls_anew_is_pointed_at(tmp_path: Path) -> None
     with serve("tiny", slots=1, template=tiny_template(reserialise=True)) as server, begin(server, tmp_path) as loop:
         loop.ask("What is there?")
         (loss,) = losses(loop)
-        assert (loss.cause, loss.certainty, loss.mendable_by) == ("template_rewrote", "confirmed", "template")
-        assert loss.where == "messages[2].tool_calls[0].function.arguments"
+        assert (loss.cause, loss.certainty, loss.fixable_by) == ("template_rewrote", "confirmed", "template")
+        assert loss.location == "messages[2].tool_calls[0].function.arguments"
         assert loss.reusable_tokens == loss.cached_tokens
-    assert judged_elsewhere(tmp_path) == [f"2 template_rewrote confirmed {loss.where} {loss.lost_tokens}"]
+    assert judged_elsewhere(tmp_path) == [f"2 template_rewrote confirmed {loss.location} {loss.lost_tokens}"]
 
 
 def test_a_server_that_was_started_anew_is_known_by_its_counters(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_server_that_was_started_anew_is_known_by_its_counters(tmp_path: Path)
         loop.ask("Hello again.")
         loop.close()
         (loss,) = losses(loop)
-        assert (loss.cause, loss.certainty, loss.where) == ("server_restarted", "confirmed", "counters")
+        assert (loss.cause, loss.certainty, loss.location) == ("server_restarted", "confirmed", "counters")
 
 
 def test_a_server_that_goes_silent_about_itself_costs_no_turn(tiny: Server, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_server_that_goes_silent_about_itself_costs_no_turn(tiny: Server, tmp_
         tiny.erase_slot(loop.session.start.slot or 0)
         loop.ask("Good.")
         (loss,) = losses(loop)
-        assert (loss.cause, loss.mendable_by) == ("unexplained", "server")
+        assert (loss.cause, loss.fixable_by) == ("unexplained", "server")
         assert loss.evidence["not_known"] == ["slots and counters before and after"]
         assert loss.evidence["ruled_out"] == ["client", "template"]
 
@@ -135,4 +135,4 @@ def test_a_server_that_shows_half_of_it_is_judged_by_that_half(silent: str, tmp_
         loop.ask("Good.")
         (loss,) = losses(loop)
         certainty = "confirmed" if silent == "metrics" else "suspected"
-        assert (loss.cause, loss.where, loss.certainty) == ("slot_taken", "slot 0", certainty)
+        assert (loss.cause, loss.location, loss.certainty) == ("slot_taken", "slot 0", certainty)

@@ -147,7 +147,7 @@ def test_the_provider_s_own_verdict_wins_and_ours_stands_beside_it() -> None:
     losses = load("claude_code/lost").cache_loss
     told = only(losses[losses["request"] == 7])
     stands = evidence(losses)[7]
-    assert (told.cause, told.certainty, told.mendable_by) == ("tools_changed", "confirmed", "client")
+    assert (told.cause, told.certainty, told.fixable_by) == ("tools_changed", "confirmed", "client")
     assert stands["provider_verdict"] == "tools_changed"
     assert stands["provider_missed_tokens"] == 20801
     assert stands["ours"]["cause"] == "unexplained"
@@ -222,7 +222,7 @@ def test_messages_are_there_when_they_are_asked_for(sample: str) -> None:
     )
     assert told == TOLD[sample]
     assert found["bytes"].tolist() == [len(content) for _, content, _ in told]
-    assert found["index"].tolist() == list(range(len(told)))
+    assert found["position"].tolist() == list(range(len(told)))
     assert load(sample).messages.equals(found.drop(columns="content"))
 
 
@@ -361,7 +361,7 @@ def told(number: int, time: str) -> dict[str, Any]:
 def test_a_time_that_is_no_moment_is_missing_and_counted(tmp_path: Path, time: str, known: bool) -> None:
     logs = lk.load(lines(tmp_path / "x.jsonl", told(1, time), told(2, "2026-11-30T07:31:05.000Z"), told(3, time)))
     assert logs.usage["time"].notna().tolist() == [known, True, known]
-    assert [problem.count for problem in logs.unread] == ([] if known else [2])
+    assert [problem.affected for problem in logs.unread] == ([] if known else [2])
     assert (len(logs.cache_loss), len(logs.diagnose().losses)) == (2, 2)
 
 

@@ -18,7 +18,7 @@ LOG = Path(__file__).parents[3] / "data" / "foreign" / "inspect" / "talk.eval"
 
 def test_a_cause_names_the_member_of_the_logged_request() -> None:
     [loss] = lk.load(LOG, errors="report").cache_loss.to_dict("records")
-    assert (loss["cause"], loss["certainty"], loss["where"]) == ("system_changed", "confirmed", "messages[0].content")
+    assert (loss["cause"], loss["certainty"], loss["location"]) == ("system_changed", "confirmed", "messages[0].content")
 
 
 def test_messages_are_those_of_the_requests() -> None:

@@ -49,7 +49,7 @@ def test_the_log_of_a_real_server_counts_what_its_answers_do(tmp_path: Path, ver
 
 def test_a_prompt_that_had_to_be_read_again_is_told_by_the_server() -> None:
     [loss] = lk.load(HERE / "hybrid.log", errors="report").cache_loss.to_dict("records")
-    assert (loss["cause"], loss["certainty"], loss["mendable_by"]) == ("no_checkpoint", "confirmed", "server")
+    assert (loss["cause"], loss["certainty"], loss["fixable_by"]) == ("no_checkpoint", "confirmed", "server")
     assert json.loads(loss["evidence"])["provider_verdict"] == "no_checkpoint"
 
 

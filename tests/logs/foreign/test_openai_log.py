@@ -32,8 +32,8 @@ def test_a_cause_names_the_byte_that_differs() -> None:
     logs = lk.load(HERE / "requests.jsonl", errors="report")
     [loss] = logs.cache_loss.to_dict("records")
     evidence = json.loads(loss["evidence"])
-    assert (loss["cause"], loss["certainty"], loss["mendable_by"]) == ("system_changed", "confirmed", "client")
-    assert loss["where"] == "messages[0].content"
+    assert (loss["cause"], loss["certainty"], loss["fixable_by"]) == ("system_changed", "confirmed", "client")
+    assert loss["location"] == "messages[0].content"
     assert (evidence["was"][0], evidence["now"][0]) == ("A", "a")
     bodies = [request.body for request in logs.requests() if request.session == "requests.1"]
     assert bodies[2] is not None

@@ -70,7 +70,7 @@ def test_two_interleaved_conversations_and_an_edit_of_an_early_message(tmp_path:
         "history_changed",
         "confirmed",
     )
-    assert (loss["mendable_by"], loss["where"]) == ("client", "messages[3].content")
+    assert (loss["fixable_by"], loss["location"]) == ("client", "messages[3].content")
     evidence = decode(loss["evidence"])
     (part,) = (part for part in logs.parts if part.session == other)
     assert part.requests is not None
@@ -119,7 +119,7 @@ def test_a_slot_that_another_conversation_took_is_named_with_it(tmp_path: Path) 
     first, other = logs.sessions["session"]
     (loss,) = logs.cache_loss.to_dict("records")
     assert (loss["session"], loss["request"], loss["cause"], loss["certainty"]) == (first, 2, "slot_taken", "suspected")
-    assert (loss["mendable_by"], loss["where"]) == ("server", f"session {other}, request 1")
+    assert (loss["fixable_by"], loss["location"]) == ("server", f"session {other}, request 1")
 
 
 def recording(home: Path, *bodies: Any) -> Path:
@@ -172,7 +172,7 @@ def test_requests_without_a_whole_answer_are_counted_and_left_out(tmp_path: Path
     logs = lk.load(tmp_path, errors="report")
     assert len(logs.usage) == 1
     assert logs.usage["cached_tokens"].isna().all()
-    assert logs.problems[["kind", "why", "count"]].values.tolist() == [["left_out", "requests without a whole answer", 2]]
+    assert logs.problems[["kind", "why", "affected"]].values.tolist() == [["left_out", "requests without a whole answer", 2]]
 
 
 def test_reuse_of_more_than_the_prompt_is_a_problem_and_no_negative_loss(tmp_path: Path) -> None:

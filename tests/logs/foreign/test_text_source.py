@@ -126,7 +126,7 @@ def test_half_a_character_costs_no_line_and_is_counted(path: Path, written: byte
         decoder = msgspec.json.Decoder(dict[str, str])
         found = [one for _, one in source.placed(decoder)] if placed else list(source.decoded(decoder))
         assert found == [{"a": "b"}, {"a": said}]
-        assert sum(problem.count for problem in source.problems) == halves
+        assert sum(problem.affected for problem in source.problems) == halves
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_nothing_is_expected_after_what_is_lost() -> None:
     found = Threads([call("1", None, 10), call("3", "2", 12), call("4", "3", 14), call("5", "2", 16)], told)
     assert links(found.sessions["a"].epochs[0]) == [(10, None), (12, None), (14, 12), (16, None)]
     assert [row.previous is None for row in found.sessions["a"].epochs[0].rows] == [True, False, False, False]
-    assert [(problem.why, problem.count) for problem in told.problems] == [("links to entries that are not in the file", 2)]
+    assert [(problem.why, problem.affected) for problem in told.problems] == [("links to entries that are not in the file", 2)]
 
 
 def test_links_in_a_ring_end() -> None:

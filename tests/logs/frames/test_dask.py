@@ -45,7 +45,7 @@ def cluster() -> Iterator[Client]:
 
 
 def by_keys(frame: pd.DataFrame) -> pd.DataFrame:
-    keys = [name for name in ("session", "epoch", "turn", "request", "index") if name in frame]
+    keys = [name for name in ("session", "epoch", "turn", "request", "position") if name in frame]
     return frame.sort_values(keys).reset_index(drop=True)
 
 

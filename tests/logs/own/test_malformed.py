@@ -64,7 +64,7 @@ def logs() -> Logs:
 def test_one_problem_each(logs: Logs, session: str, line: int, offset: int, count: int, requests: int, why: str) -> None:
     path = HOME / "sessions" / session / "0.jsonl"
     [problem] = [problem for problem in logs.unread if problem.path == str(path)]
-    assert (problem.line, problem.offset, problem.count, problem.kind) == (line, offset, count, "torn")
+    assert (problem.line, problem.offset, problem.affected, problem.kind) == (line, offset, count, "torn")
     assert problem.why.startswith(why)
     starts = sum(map(len, path.read_bytes().split(b"\n")[: line - 1])) + line - 1
     assert starts <= offset

@@ -34,7 +34,7 @@ GOLDEN = Path(__file__).parents[3] / "data" / "golden"
 def test_messages(tmp_path: Path) -> None:
     write_session(tmp_path, "a", TOOLS)
     made = load(tmp_path).messages
-    assert column(made, "index") == [0, 1, 2, 3, 4, 5, 6]
+    assert column(made, "position") == [0, 1, 2, 3, 4, 5, 6]
     assert column(made, "role") == ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
     assert column(made, "turn") == [None, 1, 1, 1, 1, 2, 2]
     assert column(made, "tool") == [None, None, None, "now_in", None, None, None]

@@ -179,7 +179,7 @@ def fast(logs: Logs) -> Plain:
 
     usage = table(logs.usage, "turn", "request", "prompt_tokens", "cached_tokens", "expected_tokens", "lost_tokens", "new_bytes")
     losses = table(logs.cache_loss, "turn", "request", "lost_tokens", "cause")
-    problems = [(problem.line or 0, problem.count) for problem in logs.unread]
+    problems = [(problem.line or 0, problem.affected) for problem in logs.unread]
     return Plain(usage, losses, table(logs.turns, "requests", "tool_calls"), problems)
 
 
