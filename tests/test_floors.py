@@ -18,6 +18,7 @@ FLOORS = {
     "errors": (0, "ground", 0),
     "encoding": (0, "ground", 1),
     "ids": (0, "ground", 2),
+    "deprecation": (0, "ground", 2),
     "reprs": (0, "ground", 3),
     "config": (0, "ground", 4),
     "contract": (1, "contract", 0),

@@ -1,0 +1,82 @@
+"""Old public names: they work for one version and warn with the new name."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+__all__ = ["renamed_argument", "renamed_names", "warn_renamed"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
+    """Warn that a public name has a new name.
+
+    Parameters
+    ----------
+    old, new : str
+        The names, as a user writes them.
+    stacklevel : int
+        Frames between this call and the user's line.
+    """
+    warnings.warn(f"`{old}` is now `{new}`. The old name stops working in loopkit 0.3.", DeprecationWarning, stacklevel=stacklevel)
+
+
+def renamed_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a module ``__getattr__`` that serves old names.
+
+    Parameters
+    ----------
+    module : str
+        The module's ``__name__``.
+    names : mapping of str to str
+        Old names to new names, all in this module.
+
+    Examples
+    --------
+    >>> find = renamed_names("loopkit.errors", {"OldError": "LoopkitError"})
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     find("OldError").__name__, str(caught[0].message)
+    ('LoopkitError', '`loopkit.errors.OldError` is now `LoopkitError`. The old name stops working in loopkit 0.3.')
+    """
+
+    def __getattr__(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warn_renamed(f"{module}.{name}", names[name])
+        return getattr(importlib.import_module(module), names[name])
+
+    return __getattr__
+
+
+def renamed_argument(old: str, new: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that accepts a keyword argument under its old name.
+
+    Examples
+    --------
+    >>> @renamed_argument("colour", "color")
+    ... def paint(*, color: str) -> str:
+    ...     return color
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     paint(colour="red"), str(caught[0].message)
+    ('red', '`paint(colour=…)` is now `paint(color=…)`. The old name stops working in loopkit 0.3.')
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if old in kwargs:
+                warn_renamed(f"{function.__name__}({old}=…)", f"{function.__name__}({new}=…)")
+                kwargs[new] = kwargs.pop(old)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
