@@ -24,7 +24,8 @@ def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
     stacklevel : int
         Frames between this call and the user's line.
     """
-    warnings.warn(f"`{old}` is now `{new}`. The old name stops working in loopkit 0.3.", DeprecationWarning, stacklevel=stacklevel)
+    message = f"`{old}` is now `{new}`. The old name stops working in loopkit 0.3."
+    warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
 
 
 def renamed_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
@@ -46,13 +47,13 @@ def renamed_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]
     ('LoopkitError', '`loopkit.errors.OldError` is now `LoopkitError`. The old name stops working in loopkit 0.3.')
     """
 
-    def __getattr__(name: str) -> Any:
+    def find(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         warn_renamed(f"{module}.{name}", names[name])
         return getattr(importlib.import_module(module), names[name])
 
-    return __getattr__
+    return find
 
 
 def renamed_argument(old: str, new: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
