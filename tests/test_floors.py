@@ -63,7 +63,7 @@ OUTSIDE = {
         "sweep",
     },  # strict and fast JSON
     "numpy": {"server", "cache", "logs", "sweep", "plot"},  # weights, columns, the line through times, bars
-    "pandas": {"logs", "memory", "replay", "sweep", "plot", "widgets"},  # frames
+    "pandas": {"cache", "logs", "memory", "replay", "sweep", "plot", "widgets"},  # frames
     "platformdirs": {"server"},  # where models and the key file lie
     "pyarrow": {"logs"},  # Parquet
     "pydantic": {"config", "loop"},  # what people write: settings, and functions that become tools

@@ -1,7 +1,4 @@
-"""What prompt caches do and why: pure functions over usage, bodies and tokens; no disk, no network.
-
-A function and the module that it is in have different names, so that each can be reached.
-"""
+"""Prompt caches: prefix reuse, cache losses and their causes, cost. Pure functions over usage, bodies and tokens."""
 
 from loopkit.cache.losses.findings import Findings, diagnose
 from loopkit.cache.losses.observation import Counters, Seen, seen_in

@@ -1,9 +1,7 @@
-"""What requests cost, and what of that their losses: in money, at prices that a person gives, and in seconds.
+"""The cost of requests and of their cache losses, in money and in seconds.
 
-Prices are not built in: they go stale. A request whose counts are not all known is not priced, and the result says how many are.
-Seconds come from a line through each server's own prompt times (:mod:`loopkit.cache.reading_speed`). Takes any
-mapping of columns,
-such as a frame, and knows no frame library.
+The user gives the prices; none are built in, since they change. A request with unknown counts is not priced, and the result says
+how many requests are. Seconds come from a line through each server's prompt times (:mod:`loopkit.cache.reading_speed`).
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ Columns: TypeAlias = "Mapping[str, NDArray[Any]]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Prices of a million tokens, in any one currency. All are given: there are no defaults.
+    """Prices per million tokens, in one currency.
 
     Examples
     --------
@@ -40,14 +38,17 @@ class Prices:
     >>> Prices(uncached=3, cached=-1, cache_write=None, output=15)
     Traceback (most recent call last):
         ...
-    loopkit.errors.InvalidConfig: prices.cached: -1 is not a price. Give 0 or more, for a million tokens
+    loopkit.errors.InvalidConfig: prices.cached: -1 is not a price. Give 0 or more, per million tokens
     """
 
     uncached: float
+    "Prompt tokens that were not cached."
     cached: float
+    "Prompt tokens read from the cache."
     cache_write: float | None
-    "None where what is written to the cache has no price of its own: it costs what is not cached costs."
+    "Prompt tokens written to the cache; None if they cost the same as uncached tokens."
     output: float
+    "Completion tokens."
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):
@@ -55,33 +56,35 @@ class Prices:
             if value is None and name == "cache_write":
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise InvalidConfig(f"prices.{name}", f"{value!r} is not a price", "Give 0 or more, for a million tokens")
+                raise InvalidConfig(f"prices.{name}", f"{value!r} is not a price", "Give 0 or more, per million tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Cost:
-    """What requests cost; money is in the currency of the prices. None is not known, and never 0."""
+    """Cost of requests, in the currency of the prices. None means unknown."""
 
     requests: int
+    "Number of requests."
     priced: int
-    "Of these, requests all of whose counts are known: what was spent was spent on them."
+    "Number of requests whose counts are all known. `spent` covers these."
     spent: float | None
+    "Money spent on the priced requests."
     parts: Mapping[str, float]
-    "Of what was spent: uncached, cached, cache_write, output."
+    "`spent` by uncached, cached, cache_write and output tokens."
     judged: int
-    "Requests that are known to have lost so many tokens, or none, at a known price."
+    "Number of requests whose lost tokens (0 included) and price are known. The `lost_*` fields cover these."
     lost_tokens: int | None
-    "What the judged ones lost."
+    "Tokens lost."
     lost: float | None
-    "How much more these tokens cost than if they had been cached: at the price of writing as far as the request wrote."
+    "Extra money for the lost tokens, compared with a cache hit. Tokens that were written back count at the write price."
     lost_seconds: float | None
-    "How long reading them took, by the lines."
+    "Seconds to process the lost tokens, by the fitted lines."
     lost_seconds_interval: tuple[float, float] | None
-    "The lines' intervals of 95 % added up, which is on the safe side."
+    "Sum of the lines' 95 % intervals, which is wider than needed."
     timed_tokens: int
-    "Of the lost tokens, those of servers that have a line."
+    "Lost tokens on servers with a fitted line."
     lines: Mapping[str, ReadingLine]
-    "By server."
+    "The fitted line of each server."
 
     def _card(self) -> Card:
         spent = "unknown" if self.spent is None else _money(self.spent)
@@ -93,7 +96,7 @@ class Cost:
         facts = [("spent", spent), ("lost", lost)]
         if self.lost_seconds is not None and self.lost_seconds_interval is not None:
             low, high = self.lost_seconds_interval
-            facts.append(("read again in", f"{self.lost_seconds:,.3g} s ({low:,.3g} to {high:,.3g})"))
+            facts.append(("time lost", f"{self.lost_seconds:,.3g} s ({low:,.3g} to {high:,.3g})"))
         parts = sorted(self.parts.items(), key=lambda item: -item[1])
         return Card(f"Cost of {counted(self.requests, 'request')}", facts + [(name, _money(part)) for name, part in parts])
 
@@ -108,15 +111,16 @@ class Cost:
 
 
 def cost(requests: Mapping[str, Any] | Iterable[Seen] | Any, prices: Prices) -> Cost:
-    """Price requests and their losses.
+    """Return what requests cost and what their cache losses cost.
 
     Parameters
     ----------
-    requests : mapping of columns, or iterable of Seen
-        A frame like ``Logs.usage``, or a dict of arrays; a column that is not there is not known. A server is what ``server``
-        says, or else ``model``. Or requests as `diagnose` takes them.
+    requests : Logs, DataFrame, mapping of columns, or iterable of Seen
+        ``Logs`` count without their replays; use ``cost(logs.usage, prices)`` to include them. A frame like ``Logs.usage`` or a
+        dict of arrays may lack columns. The column ``server``, or else ``model``, names the server. Observations are those that
+        `diagnose` takes.
     prices : Prices
-        For a million tokens.
+        Prices per million tokens.
 
     Returns
     -------
@@ -125,7 +129,7 @@ def cost(requests: Mapping[str, Any] | Iterable[Seen] | Any, prices: Prices) -> 
     Raises
     ------
     InvalidConfig
-        When this is no frame of requests.
+        If `requests` is none of these, or a column does not hold numbers.
 
     Examples
     --------
@@ -133,7 +137,7 @@ def cost(requests: Mapping[str, Any] | Iterable[Seen] | Any, prices: Prices) -> 
     >>> counts = {"prompt_tokens": [50_000, 51_000], "cached_tokens": [0, 1_000], "completion_tokens": [100, 100]}
     >>> cost({**counts, "lost_tokens": [0, 49_000]}, prices)
     Cost of 2 requests: spent 0.303, lost 49,000 tokens for 0.132, uncached 0.3, output 0.003, … 2 more
-    >>> cost({**counts, "cached_tokens": [0, None], "lost_tokens": [0, None]}, prices).spent     # the second is not priced
+    >>> cost({**counts, "cached_tokens": [0, None], "lost_tokens": [0, None]}, prices).spent     # only the first is priced
     0.1515
     """
     import numpy as np
@@ -150,10 +154,12 @@ def cost(requests: Mapping[str, Any] | Iterable[Seen] | Any, prices: Prices) -> 
         "output": output * prices.output / 1e6,
     }
     each = np.sum(list(amounts.values()), axis=0)
-    # more cached than there was, or less than nothing, is a fault of who reported it, and no credit
+    # impossible counts, such as more cached than prompt tokens, are not priced
     sound = np.all([columns[name] >= 0 for name in COUNTS if name != "cache_write_tokens"] + [written >= 0], axis=0)
     priced = np.isfinite(each) & sound & (cached + written <= prompt)
-    again = np.where(lost == 0, 0, np.minimum(lost, written))  # what is lost is the beginning, and that is what is written
+    again = np.where(
+        lost == 0, 0, np.minimum(lost, written)
+    )  # lost tokens are at the start of the prompt, where the cache writes are
     dearer = (again * at + (lost - again) * prices.uncached - lost * prices.cached) / 1e6
     judged = np.isfinite(dearer) & (lost >= 0)
     lines, seconds, timed = _lines(columns), np.zeros(3), 0.0
@@ -178,7 +184,7 @@ def cost(requests: Mapping[str, Any] | Iterable[Seen] | Any, prices: Prices) -> 
 
 
 def _lines(columns: Columns) -> dict[str, ReadingLine]:
-    """A line for each server that has prompt times enough."""
+    """Return the line of each server with enough prompt times."""
     read = columns["prompt_tokens"] - columns["cached_tokens"]
     found = {}
     for server in dict.fromkeys(columns["server"].tolist()):
@@ -190,15 +196,22 @@ def _lines(columns: Columns) -> dict[str, ReadingLine]:
 
 
 def _columns(requests: Any) -> Columns:
-    """Flat arrays of one length; NaN is not known."""
+    """Return arrays of equal length. NaN means unknown."""
     import numpy as np
 
+    if not hasattr(requests, "keys") and hasattr(requests, "usage") and hasattr(requests, "sessions"):
+        sessions = requests.sessions
+        replays = set(sessions["session"][sessions["source"] == "replay"])
+        usage = requests.usage
+        requests = usage[~usage["session"].isin(replays)]
     if not hasattr(requests, "keys"):
         if not isinstance(requests, Iterable):
-            raise InvalidConfig("requests", f"{kind_of(requests)} is no frame", "Give a frame like Logs.usage")
+            raise InvalidConfig(
+                "requests", f"expected Logs or a frame; got {kind_of(requests)}", "Give Logs, or a frame like Logs.usage"
+            )
         requests = _of_seen(requests)
     if "prompt_tokens" not in requests:
-        raise InvalidConfig("requests", "there is no column prompt_tokens", "Give a frame like Logs.usage")
+        raise InvalidConfig("requests", "the column prompt_tokens is missing", "Give a frame like Logs.usage")
     size = len(requests["prompt_tokens"])
     names = (*COUNTS, "lost_tokens", "prompt_ms")
     columns = {}
@@ -206,13 +219,11 @@ def _columns(requests: Any) -> Columns:
         try:
             columns[name] = np.asarray(requests[name] if name in requests else [None] * size, float)
         except (TypeError, ValueError) as error:
-            raise InvalidConfig(
-                f"requests[{name!r}]", f"these are no numbers: {error}", "Give a frame like Logs.usage"
-            ) from error
+            raise InvalidConfig(f"requests[{name!r}]", f"expected numbers: {error}", "Give a frame like Logs.usage") from error
     named = next((requests[name] for name in ("server", "model") if name in requests), [""] * size)
     columns["server"] = np.array([each if isinstance(each, str) else "" for each in named], object)
     if any(len(column) != size for column in columns.values()):
-        raise InvalidConfig("requests", "its columns are not all of one length", "Give a frame like Logs.usage")
+        raise InvalidConfig("requests", "the columns differ in length", "Give a frame like Logs.usage")
     return columns
 
 
@@ -221,7 +232,7 @@ def _of_seen(requests: Iterable[object]) -> Mapping[str, list[Any]]:
     latest: dict[tuple[str | None, int], Seen] = {}
     for seen in requests:
         if not isinstance(seen, Seen):
-            why = f"{kind_of(seen)} says nothing of what it used"
+            why = f"{kind_of(seen)} has no usage"
             raise InvalidConfig("requests", why, "Give a frame like Logs.usage, or seen_in(session)")
         expected = expected_of(latest.get((seen.session, seen.epoch)), seen)
         latest[seen.session, seen.epoch] = seen

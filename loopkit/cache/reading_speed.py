@@ -1,9 +1,9 @@
-"""What reading a token costs in time: a line through the times of requests, against the tokens that each read.
+"""Prompt processing speed: a robust line through prompt times against processed tokens.
 
-The slope is the median of the slopes between every two requests (Theil 1950), its interval Sen's, from the ranks of those slopes
-(Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63, 1968). What every request costs, whatever it
-reads, goes into the constant; up to 29 % of wild times (another process, a first request) do not carry the slope away. It says
-nothing of what a token costs deeper in a prompt, where attention takes longer: it holds for prompts like those it was fitted to.
+The slope is the median of the slopes between all pairs of requests (Theil 1950). Its interval comes from the ranks of these
+slopes (Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63, 1968). The constant holds the fixed
+cost of a request. Up to 29 % of outliers, such as a first request, do not move the slope. Attention makes tokens deep in a long
+prompt more expensive, so the line holds only for prompts like those it was fitted to.
 """
 
 from __future__ import annotations
@@ -20,51 +20,52 @@ if TYPE_CHECKING:
 __all__ = ["ReadingLine", "reading_line"]
 
 POINTS = 1000
-"Of more requests, so many are taken, evenly by tokens read: half a million slopes."
+"If there are more requests, this many are sampled evenly by processed tokens, which gives half a million slopes."
 NORMAL = 1.959964
-"Of a normal distribution, 95 % lies within so many standard deviations."
+"95 % of a normal distribution lies within this many standard deviations."
 
 
 class ReadingLine(NamedTuple):
-    """Time to read a prompt: ``constant + seconds_per_token * tokens``."""
+    """Time to process a prompt, in seconds: ``constant + seconds_per_token * tokens``."""
 
     seconds_per_token: float
     low: float
-    "Lower end of the 95 % interval; where it is not above 0, the times do not show that reading takes any."
+    "Lower end of the 95 % interval of the slope. If it is 0 or less, the times do not show a cost per token."
     high: float
+    "Upper end of that interval."
     constant: float
-    "Seconds that a request takes that reads nothing."
+    "Seconds that a request takes without processing any prompt token."
     requests: int
-    "How many it was fitted to."
+    "Number of requests that the line was fitted to."
 
     def seconds(self, tokens: Any) -> Any:
-        """Predict the time that a request takes which reads so many tokens, a number or an array."""
+        """Return the predicted time in seconds for a number (or array) of processed tokens."""
         return self.constant + self.seconds_per_token * tokens
 
 
 def reading_line(tokens: Sequence[float] | NDArray[Any], ms: Sequence[float] | NDArray[Any]) -> ReadingLine | None:
-    """Fit a line through times, robustly.
+    """Fit a robust line through prompt times.
 
     Parameters
     ----------
     tokens : array of float
-        Prompt tokens that each request read: those that were not cached.
+        Prompt tokens that each request processed, that is those not cached. NaN if unknown.
     ms : array of float
-        How long it took, in milliseconds; NaN, as in ``tokens``, where not known.
+        Time to process them, in milliseconds. NaN if unknown.
 
     Returns
     -------
     ReadingLine or None
-        None where there are too few requests, or too many read alike, for an interval of 95 %: fewer than 4 never do.
+        None if the requests are too few or too similar for a 95 % interval; at least 4 are needed.
 
     Raises
     ------
     InvalidConfig
-        When these are no two rows of numbers of one length.
+        If the arguments are not two sequences of numbers of equal length.
 
     Examples
     --------
-    >>> line = reading_line([10, 20, 40, 80, 160], [15, 20, 30, 50, 5000])     # 0.5 ms a token, 10 ms each; one was disturbed
+    >>> line = reading_line([10, 20, 40, 80, 160], [15, 20, 30, 50, 5000])     # 0.5 ms a token and 10 ms a request; one outlier
     >>> round(line.seconds_per_token, 4), round(line.constant, 3), line.requests
     (0.0005, 0.01, 5)
     >>> reading_line([10, 20, 40], [15, 20, 30]) is None
@@ -75,9 +76,11 @@ def reading_line(tokens: Sequence[float] | NDArray[Any], ms: Sequence[float] | N
     try:
         x, y = (np.asarray(each, float) for each in (tokens, ms))
     except (TypeError, ValueError) as error:
-        raise InvalidConfig("reading_line", f"these are no numbers: {error}", "Give NaN where one is not known") from error
+        raise InvalidConfig("reading_line", f"expected numbers: {error}", "Use NaN for unknown values") from error
     if x.shape != y.shape or x.ndim != 1:
-        raise InvalidConfig("reading_line", f"tokens and ms are {x.shape} and {y.shape}", "Give two rows of one length")
+        raise InvalidConfig(
+            "reading_line", f"the shapes differ: tokens {x.shape}, ms {y.shape}", "Give two sequences of equal length"
+        )
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known] / 1000
     order = np.argsort(x, kind="stable")
@@ -96,5 +99,5 @@ def reading_line(tokens: Sequence[float] | NDArray[Any], ms: Sequence[float] | N
 
 
 def _spread(count: Any) -> Any:
-    """18 times the variance of Kendall's S of so many; of each group of ties it is taken off."""
+    """Return 18 times the variance of Kendall's S for `count` values; the terms of tied groups are subtracted."""
     return count * (count - 1) * (2 * count + 5)

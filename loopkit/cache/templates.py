@@ -1,7 +1,7 @@
-"""What a chat template alone costs: kinds of turn, rendered request by request, and the tokens at which one parts from the next.
+"""The tokens that a chat template alone loses, for each kind of turn.
 
-Nothing is generated: a server renders and tokenises what a conversation would be sent as. What is lost here is lost at every
-such turn, however well the client keeps its bytes. Pure but for the questions to the server that is passed in.
+The server renders and tokenises conversations; it generates nothing. A loss found here occurs at every such turn, even if the
+client keeps every byte.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _results(count: int) -> list[Message]:
     return [{"role": "tool", "tool_call_id": f"call{at:05}", "content": "Mist, 17 degrees."} for at in range(count)]
 
 
-LIMA, ODD = '{"place": "Lima"}', '{ "place" : "Lima",  "days": 1.10 }'  # as most models write it, and as some do
+LIMA, ODD = '{"place": "Lima"}', '{ "place" : "Lima",  "days": 1.10 }'  # the usual spelling, and a rare one
 THOUGHT = "The person wants the weather, so the tool is called for."
 KINDS: Final[dict[str, list[Message]]] = {
     "plain": [_user(), _answer("Mist."), MORE],
@@ -59,7 +59,7 @@ KINDS: Final[dict[str, list[Message]]] = {
         MORE,
     ],
 }
-"""The kinds of turn: what follows the system message, up to the next turn's question."""
+"""The kinds of turn: the messages from the question to the next turn's question."""
 
 TOOL: Final = {
     "type": "function",
@@ -76,27 +76,27 @@ class _Server(Protocol):
 
 
 class TemplateLoss(NamedTuple):
-    """What one kind of turn costs, by the template alone."""
+    """Tokens that the template loses in one kind of turn."""
 
     kind: str
     lost_tokens: int | None
-    """Of all requests of the turn and the first of the next. At the least: what is dropped is not seen as tokens. None where the
-    server does not say, or the template refuses."""
+    """Lost tokens of the turn's requests and of the first request of the next turn. A lower bound, since dropped text cannot be
+    counted. None if the server does not show tokens, or the template refuses the turn."""
     where: str | None
-    "The part at which the first two prompts part."
+    "The first part of the prompt that differs."
     how: str
     "``kept``, ``parts``, ``rewritten``, ``dropped``, ``refused`` or ``unknown``."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TemplateMatrix:
-    """What each kind of turn costs; its ``str`` is a table."""
+    """Tokens that the template loses in each kind of turn. Its ``str`` is a table."""
 
     rows: tuple[TemplateLoss, ...]
 
     def _card(self) -> Card:
         facts = [(row.kind, "?" if row.lost_tokens is None else f"{row.lost_tokens:,}") for row in self.rows]
-        return Card("Tokens that the template loses", facts, spare=[kind for kind, lost in facts if lost == "0"])
+        return Card("Tokens lost by the template", facts, spare=[kind for kind, lost in facts if lost == "0"])
 
     def __str__(self) -> str:
         wide = max((len(row.kind) for row in self.rows), default=0)
@@ -114,12 +114,12 @@ class TemplateMatrix:
 
 
 def template_matrix(server: _Server) -> TemplateMatrix:
-    """Have a server render every kind of turn, and count what its template alone loses.
+    """Count the tokens that a server's chat template loses in each kind of turn.
 
     Parameters
     ----------
     server : Server
-        Of which only ``tokens`` is asked.
+        Only its ``tokens`` method is called.
 
     Returns
     -------
@@ -149,7 +149,7 @@ def _row(server: _Server, kind: str, messages: list[Message]) -> TemplateLoss:
             return TemplateLoss(kind, None, None, "unknown")
         if previous is not None:
             found = compare(previous, now, Usage(completion_tokens=len(now)), body)
-            if found.how not in ("extends", "retokenised"):  # how much would have been written is not known
+            if found.how not in ("extends", "retokenised"):  # the length of the completion is unknown
                 until = len(previous) if found.how == "parts" else _written(now, len(previous), sent)
                 lost += until - found.token
                 where, how = (found.where, found.how) if how == "kept" else (where, how)
@@ -158,13 +158,13 @@ def _row(server: _Server, kind: str, messages: list[Message]) -> TemplateLoss:
 
 
 def _requests(messages: list[Message]) -> Iterator[list[Message]]:
-    """What is sent: all up to each answer, and all."""
+    """Return the messages of each request: up to each answer, and all."""
     yield from (messages[:at] for at, message in enumerate(messages) if message["role"] == "assistant")
     yield messages
 
 
 def _written(now: TokenView, start: int, sent: list[Message]) -> int:
-    """Where the last answer ends in a prompt."""
+    """Return the token offset where the last answer ends."""
     at = max(at for at, message in enumerate(sent, 1) if message["role"] == "assistant")
     ends = [run.end for run in now.parts or () if run.label.startswith(f"messages[{at}].")]
     return max([start, *ends])

@@ -8,6 +8,7 @@ import statistics
 import orjson
 
 from loopkit.cache import reuse
+from loopkit.cache.prefixes.reuse import shared_prefixes
 from loopkit.contract.request import Request
 from tests.benchmarks.table import Row, interleaved, seconds
 
@@ -42,7 +43,7 @@ def measure(*, small: bool) -> list[Row]:
     work = f"`cache.reuse`, {count:,} requests, {text:.1f} GB of text, time a request"
     rows = [Row(work, f"{many:.2f} s", f"of {len(few_requests):,}, {few:.3f} s", many / few / 10, 2.0)]
 
-    found = reuse(many_requests)
+    found = shared_prefixes(many_requests)
     for each in found:
         last = each.session.request
         assert last is None or each.earlier == each.session

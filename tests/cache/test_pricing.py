@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,6 +11,8 @@ import pytest
 from loopkit.cache import Prices, Seen, cost
 from loopkit.contract.records import Usage
 from loopkit.errors import InvalidConfig
+from loopkit.logs.load import load
+from tests.logs.make import kept, replay, start, write, write_session
 
 WRITTEN = Prices(uncached=3, cached=0.3, cache_write=3.75, output=15)
 PLAIN = Prices(uncached=3, cached=0.3, cache_write=None, output=15)
@@ -114,11 +117,11 @@ def test_a_price_is_a_number(bad: Any) -> None:
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ({}, "no column prompt_tokens"),
-        ([b"{}"], "a bytes says nothing"),
-        (7, "an int is no frame"),
-        ({"prompt_tokens": ["many"]}, "no numbers"),
-        ({"prompt_tokens": [1], "cached_tokens": [1, 2]}, "one length"),
+        ({}, "column prompt_tokens is missing"),
+        ([b"{}"], "a bytes has no usage"),
+        (7, "expected Logs or a frame; got an int"),
+        ({"prompt_tokens": ["many"]}, "expected numbers"),
+        ({"prompt_tokens": [1], "cached_tokens": [1, 2]}, "differ in length"),
     ],
 )
 def test_what_is_no_frame_is_refused(bad: Any, said: str) -> None:
@@ -135,3 +138,12 @@ def test_counts_that_cannot_be_are_no_credit(counts: tuple[int, ...]) -> None:
     assert (both.requests, both.priced, both.spent) == (2, 1, sound.spent)
     gained = cost({"prompt_tokens": [10], "cached_tokens": [0], "completion_tokens": [1], "lost_tokens": [-3]}, PLAIN)
     assert (gained.judged, gained.lost) == (0, None)
+
+
+def test_logs_count_without_their_replays(tmp_path: Path) -> None:
+    write_session(tmp_path, "a", [start("a", 0), *kept(3)])
+    write(tmp_path / "replays/r.jsonl", replay(None, 3))
+    logs = load(tmp_path)
+    assert set(logs.sessions["source"]) == {"loopkit", "replay"}
+    assert cost(logs, PLAIN).requests == 3
+    assert cost(logs.usage, PLAIN).requests == 6

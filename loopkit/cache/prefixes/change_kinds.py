@@ -1,8 +1,7 @@
-r"""What made two JSON texts part: the kinds of change that cost a cache by accident, told apart from an edit.
+r"""The kind of the first change between two JSON texts: a clock, a reordering, another number spelling, an edit.
 
-Looks at one pair of values that should have been the same, goes down to the first member that differs, and names what happened to
-it. Only that member decides; what differs behind it is a consequence, or comes up once this is mended. Pure, and linear in the
-texts. Knows nothing of requests or of tokens.
+Two values that should be equal are compared down to the first member that differs, and that member alone decides. Later
+differences are consequences, or show up once the first is fixed. The time is linear in the texts.
 """
 
 from __future__ import annotations
@@ -18,37 +17,37 @@ from loopkit.cache.prefixes.volatile import find_volatile
 from loopkit.contract.request import first_difference
 from loopkit.encoding import decode
 
-__all__ = ["KINDS", "Found", "in_items", "in_members", "in_text", "is_space"]
+__all__ = ["KINDS", "Change", "in_items", "in_members", "in_text", "is_space"]
 
 KINDS: Final = {
-    "time": "a time of day, or a date with one, moved on",
-    "date": "a date moved on",
-    "timestamp": "seconds since 1970 moved on",
-    "uuid": "another uuid",
-    "process_id": "another process id",
-    "temporary_path": "another temporary path",
-    "counter": "a number that counts, by the words beside it or its member's name: of turns, of visits, of tokens left",
-    "number": "another number, all else being the same: nothing says that it counts",
-    "nonce": "another random word, request id or address",
-    "key_order": "an object's members in another order: built from a dict or a set, or sorted by a serialiser",
-    "tool_order": "the tools in another order",
-    "item_order": "another array's items in another order, such as `required` written out of a set",
-    "white_space": "white space alone, between tokens or in a text",
-    "number_form": "one number written in two ways: 1.10 and 1.1, 1 and 1.0",
-    "escapes": r"one string written in two ways: \u00e9 and é, \/ and /",
-    "content_form": "one text as a string and as a list of parts",
-    "reasoning": "the model's reasoning stands on one side only",
-    "dropped": "a message, tool or member of the first is not in the second",
-    "added": "a message, tool or member of the second is not in the first",
-    "edited": "other words: none of these",
+    "time": "a time of day, with or without a date, has changed",
+    "date": "a date has changed",
+    "timestamp": "a Unix timestamp has changed",
+    "uuid": "a UUID has changed",
+    "process_id": "a process id has changed",
+    "temporary_path": "a temporary path has changed",
+    "counter": "a counter has changed: the words beside the number or its member's name say what it counts",
+    "number": "only a number has changed, and nothing marks it as a counter",
+    "nonce": "a random id, request id or memory address has changed",
+    "key_order": "an object's members are in another order, as after another serialiser or a set",
+    "tool_order": "the tools are in another order",
+    "item_order": "an array's items are in another order, such as `required` written from a set",
+    "white_space": "only white space has changed",
+    "number_form": "one number is spelled in two ways: 1.10 and 1.1, 1 and 1.0",
+    "escapes": r"one string is escaped in two ways: \u00e9 and é, \/ and /",
+    "content_form": "one text is a string on one side and a list of parts on the other",
+    "reasoning": "the model's reasoning is on one side only",
+    "dropped": "a message, tool or member of the first request is missing in the second",
+    "added": "a message, tool or member of the second request is missing in the first",
+    "edited": "another text: none of the other kinds",
 }
-"""Every kind of culprit, and what it means."""
+"""Every kind of change, and what it means."""
 
 REASONING = {"reasoning", "reasoning_content", "reasoning_details", "thinking", "thinking_blocks"}
 THINKING = {"thinking", "redacted_thinking", "reasoning"}
 
 CLOCKS = {"time", "date", "timestamp"}
-# What a text alone does not give away, two texts do: these count only where both sides have one at the place where they part.
+# Too weak for one text alone. They count if both sides have a match at the first difference.
 _PAIRED = {
     "time": re.compile(r"(?<![\d:])\d{1,2}:\d\d(?::\d\d)?(?![\d:])"),
     "nonce": re.compile(r"(?<![A-Za-z0-9])(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{5,64}(?![A-Za-z0-9])"),
@@ -59,15 +58,15 @@ _WINDOW = 200
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*("?)', re.S)
 
 
-class Found(NamedTuple):
-    """A culprit, and the member that it is in."""
+class Change(NamedTuple):
+    """A kind of change and the member that has it."""
 
     kind: str
     member: str
 
 
 def is_space(a: bytes, b: bytes) -> bool:
-    """Whether two JSON texts part at white space between their tokens.
+    """Return True if two JSON texts first differ in white space between JSON tokens.
 
     Examples
     --------
@@ -78,11 +77,11 @@ def is_space(a: bytes, b: bytes) -> bool:
     if not any(text[at : at + 1] in (b" ", b"\t", b"\r", b"\n") for text in (a, b)):
         return False
     before = list(_STRING.finditer(a, 0, at))
-    return not before or bool(before[-1][1])  # the last string before it is closed
+    return not before or bool(before[-1][1])  # outside of a string
 
 
-def in_members(path: str, a: Sequence[tuple[str, bytes]], b: Sequence[tuple[str, bytes]]) -> Found:
-    """Name the first difference of two objects, given as names and values in their order."""
+def in_members(path: str, a: Sequence[tuple[str, bytes]], b: Sequence[tuple[str, bytes]]) -> Change:
+    """Return the first change between two objects, given as (name, value) pairs in order."""
     for (name, value), (other_name, other_value) in zip(a, b):
         if name == other_name:
             if value != other_value:
@@ -90,7 +89,7 @@ def in_members(path: str, a: Sequence[tuple[str, bytes]], b: Sequence[tuple[str,
             continue
         names, other_names = dict(a), dict(b)
         if name in other_names and other_name in names:
-            return Found("key_order", path or "body")
+            return Change("key_order", path or "body")
         if name not in other_names:
             return _missing("dropped", _joined(path, name), value)
         return _missing("added", _joined(path, other_name), other_value)
@@ -98,12 +97,12 @@ def in_members(path: str, a: Sequence[tuple[str, bytes]], b: Sequence[tuple[str,
         longer, kind = (a, "dropped") if len(a) > len(b) else (b, "added")
         name, value = longer[min(len(a), len(b))]
         return _missing(kind, _joined(path, name), value)
-    return Found("edited", path or "body")  # a member said twice, or a name written in two ways
+    return Change("edited", path or "body")  # a repeated member, or a name escaped in two ways
 
 
-def in_items(path: str, a: Sequence[bytes], b: Sequence[bytes]) -> Found:
-    """Name the first difference of two arrays."""
-    a, b = [item.strip() for item in a], [item.strip() for item in b]  # the first of an array has no space before it
+def in_items(path: str, a: Sequence[bytes], b: Sequence[bytes]) -> Change:
+    """Return the first change between two arrays."""
+    a, b = [item.strip() for item in a], [item.strip() for item in b]  # only the first item has no white space before it
     at = next((index for index, (ours, theirs) in enumerate(zip(a, b)) if ours != theirs), min(len(a), len(b)))
     place = f"{path}[{at}]"
     if at == len(a) or at == len(b):
@@ -111,66 +110,66 @@ def in_items(path: str, a: Sequence[bytes], b: Sequence[bytes]) -> Found:
     tools = path.rpartition(".")[2] == "tools"
     ours, theirs = ([_tool_name(item) if tools else item for item in items[at:]] for items in (a, b))
     if ours[0] != theirs[0]:
-        kept, came = theirs[0] in ours, ours[0] in theirs
-        if kept and came:
-            return Found("tool_order" if tools else "item_order", path)
-        if kept and _go_on(ours, ours.index(theirs[0]), theirs, 0):
+        kept, added = theirs[0] in ours, ours[0] in theirs
+        if kept and added:
+            return Change("tool_order" if tools else "item_order", path)
+        if kept and _agree_next(ours, ours.index(theirs[0]), theirs, 0):
             return _missing("dropped", place, a[at])
-        if came and _go_on(theirs, theirs.index(ours[0]), ours, 0):
+        if added and _agree_next(theirs, theirs.index(ours[0]), ours, 0):
             return _missing("added", place, b[at])
     return _in_value(place, a[at], b[at])
 
 
-def in_text(path: str, a: str, b: str) -> Found:
-    """Name the first difference of two strings."""
+def in_text(path: str, a: str, b: str) -> Change:
+    """Return the first change between two strings."""
     if a == b:
-        return Found("escapes", path)
+        return Change("escapes", path)
     if a.lstrip()[:1] in ("{", "[") and b.lstrip()[:1] in ("{", "["):
         inner = _in_json(path, a.encode("utf-8", "surrogatepass"), b.encode("utf-8", "surrogatepass"))
         if inner is not None:
-            return Found(inner.kind, path)
-    return Found(_changed(a, b), path)
+            return Change(inner.kind, path)
+    return Change(_changed(a, b), path)
 
 
-def _in_json(path: str, a: bytes, b: bytes) -> Found | None:
-    """As for a value, of JSON that stands inside a string; None where it is none."""
+def _in_json(path: str, a: bytes, b: bytes) -> Change | None:
+    """Compare JSON inside strings; return None if one side is not JSON."""
     try:
         decode(a), decode(b)
     except ValueError:
         return None
-    return Found("white_space", path) if is_space(a, b) else _in_value(path, a.strip(), b.strip())
+    return Change("white_space", path) if is_space(a, b) else _in_value(path, a.strip(), b.strip())
 
 
-def _in_value(path: str, a: bytes, b: bytes) -> Found:
+def _in_value(path: str, a: bytes, b: bytes) -> Change:
     a, b = a.strip(), b.strip()
     kinds = a[:1] + b[:1]
     try:
         if kinds == b"{{":
             ours, theirs = ([(name, bytes(raw)) for name, raw in decode(text, dict[str, Raw]).items()] for text in (a, b))
             found = in_members(path, ours, theirs)
-            return Found("escapes", path) if ours == theirs and b"\\" in a + b else found
+            return Change("escapes", path) if ours == theirs and b"\\" in a + b else found
         if kinds == b"[[":
             return in_items(path, *([bytes(raw) for raw in decode(text, list[Raw])] for text in (a, b)))
         if kinds == b'""':
             text, other = decode(a, str), decode(b, str)
             if not (text and other) and _is_reasoning(path):
-                return Found("reasoning", path)
+                return Change("reasoning", path)
             return in_text(path, text, other)
         if kinds in (b'"[', b'["'):
-            return Found("content_form" if _text_of(a) == _text_of(b) else "edited", path)
+            return Change("content_form" if _text_of(a) == _text_of(b) else "edited", path)
         if b"null" in (a, b) and _is_reasoning(path):
-            return Found("reasoning", path)
+            return Change("reasoning", path)
         if Decimal(a.decode()) == Decimal(b.decode()):
-            return Found("number_form", path)
+            return Change("number_form", path)
         kind = _changed(a.decode(), b.decode())
         counts = kind == "number" and re.fullmatch(_COUNTING, path.rpartition(".")[2], re.IGNORECASE)
-        return Found("counter" if counts else kind, path)
+        return Change("counter" if counts else kind, path)
     except (ValueError, InvalidOperation):  # not JSON, or not two numbers
-        return Found("edited", path)
+        return Change("edited", path)
 
 
 def _changed(a: str, b: str) -> str:
-    """What became of a text that says something else now."""
+    """Classify the change between two texts."""
     at = first_difference(a, b)
     start = max(0, at - _WINDOW)
     a_near, b_near, at = a[start : at + _WINDOW], b[start : at + _WINDOW], at - start
@@ -187,16 +186,16 @@ def _changed(a: str, b: str) -> str:
     for kind, pattern in _PAIRED.items():
         if all(any(match.start() <= at < match.end() for match in pattern.finditer(near)) for near in (a_near, b_near)):
             return kind
-    return "number" if _number(a, b, start + at) else _came(a_near, b_near, at) or "edited"
+    return "number" if _number(a, b, start + at) else _added_span(a_near, b_near, at) or "edited"
 
 
 def _number(a: str, b: str, at: int) -> bool:
-    """Whether nothing changed but a whole number."""
+    """Return True if only a whole number changed."""
     start = at
     while start and a[start - 1] in "0123456789":
         start -= 1
     if a[start - 1 : start] == ".":
-        return False  # the end of a version or of a fraction
+        return False  # part of a version or a fraction
     digits = re.compile("[0-9]{1,18}")
     ours, theirs = digits.match(a, start), digits.match(b, start)
     if ours is None or theirs is None:
@@ -204,8 +203,8 @@ def _number(a: str, b: str, at: int) -> bool:
     return a[ours.end() :] == b[theirs.end() :]
 
 
-def _came(a: str, b: str, at: int) -> str | None:
-    """The kind of a span that one side has where the other goes on."""
+def _added_span(a: str, b: str, at: int) -> str | None:
+    """Return the kind of a volatile span that only one side has, or None."""
     for text, other in ((a, b), (b, a)):
         for span in find_volatile(text):
             if span.start <= at + 3 and at < span.end:
@@ -215,15 +214,15 @@ def _came(a: str, b: str, at: int) -> str | None:
     return None
 
 
-def _missing(kind: str, path: str, value: bytes) -> Found:
+def _missing(kind: str, path: str, value: bytes) -> Change:
     is_thinking = False
     if value.lstrip()[:1] == b"{":
         is_thinking = any(b'"%s"' % name.encode() in value[:200] for name in THINKING) and _type_of(value) in THINKING
-    return Found("reasoning" if is_thinking or _is_reasoning(path) else kind, path)
+    return Change("reasoning" if is_thinking or _is_reasoning(path) else kind, path)
 
 
-def _go_on(a: Sequence[object], at: int, b: Sequence[object], other_at: int) -> bool:
-    """Whether two sequences that meet again agree on the next item too, as far as there is one."""
+def _agree_next(a: Sequence[object], at: int, b: Sequence[object], other_at: int) -> bool:
+    """Return True if two sequences also agree on the item after the one where they meet."""
     return at + 1 >= len(a) or other_at + 1 >= len(b) or a[at + 1] == b[other_at + 1]
 
 
@@ -239,7 +238,7 @@ def _type_of(value: bytes) -> object:
 
 
 def _tool_name(tool: bytes) -> object:
-    """What tells a tool from others: its name, or where it has none, all of it."""
+    """Return a tool's name, or the whole tool if it has none."""
     try:
         members = decode(tool, dict[str, object])
     except ValueError:

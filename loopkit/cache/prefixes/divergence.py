@@ -1,7 +1,7 @@
-"""Where and in what two requests part: the first byte that differs, its member, both sides, and the culprit by name.
+"""The first difference between two requests: its byte, its member, both sides, and the kind of change.
 
-Bodies are compared in prompt order, as ``prompts`` reads them; a member that no template reads is looked at only where all else
-agrees. Pure, and linear in the bodies. Does not say what it cost: that is for token counts.
+Bodies are compared in prompt order (see :mod:`loopkit.cache.prefixes.prompt_parts`). Members that no template reads are compared
+only if everything else agrees. The time is linear in the bodies.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from loopkit.cache.prefixes.change_kinds import Found, in_items, in_members, in_text, is_space
+from loopkit.cache.prefixes.change_kinds import Change, in_items, in_members, in_text, is_space
 from loopkit.cache.prefixes.prompt_parts import NAME, Body, Prompt, Span, body_of, read
 from loopkit.contract.request import Request, first_difference, path_at
 from loopkit.reprs import Card
@@ -17,38 +17,40 @@ from loopkit.reprs import Card
 __all__ = ["Divergence", "Side", "divergence"]
 
 CONTEXT = 40
-"Characters shown before and after the place where two bodies part."
+"Characters shown before and after the first difference."
 
 
 class Side(NamedTuple):
-    """One of the two bodies, there where they part."""
+    """One of two bodies, around the first difference."""
 
     offset: int
-    "The first byte that differs, from the beginning of this body."
+    "Offset of the first differing byte in this body."
     before: str
-    "Up to 40 characters, as they stand in the body; the same on both sides."
+    "Up to 40 characters before the difference; the same on both sides."
     changed: str
-    "From there to where the two agree again, if that is within 40 characters."
+    "The differing characters, at most 40."
     after: str
-    "What follows, up to 40 characters with ``changed``."
+    "The characters that follow, up to 40 together with ``changed``."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Divergence:
-    """Where and in what two requests part; its ``str`` is a small diff."""
+    """The first difference between two requests. Its ``str`` is a small diff."""
 
     culprit: str
-    "One of ``loopkit.cache.prefixes.change_kinds.KINDS``."
+    "The kind of change: a key of ``loopkit.cache.prefixes.change_kinds.KINDS``."
     member: str
-    "Such as ``messages[3].content`` or ``tools[1].function.description``."
+    "Path of the differing member, such as ``messages[3].content`` or ``tools[1].function.description``."
     in_prompt: bool
-    "Whether a template may read the member; where not (sampling, slot), no cache is lost by it."
+    "False for members that no template reads, such as the temperature or the slot: they cost no cache."
     a: Side
+    "The first request."
     b: Side
+    "The second request."
 
     @property
     def offset(self) -> int:
-        """The first byte of ``a`` that differs."""
+        """Offset of the first differing byte in ``a``."""
         return self.a.offset
 
     def _card(self) -> Card:
@@ -69,22 +71,22 @@ class Divergence:
 
 
 def divergence(a: Request | Prompt | bytes, b: Request | Prompt | bytes) -> Divergence | None:
-    """Find where and in what two requests part.
+    """Find the first difference between two requests.
 
     Parameters
     ----------
     a, b : Request, Prompt or bytes
-        The one that came first, and the other. Bytes are a body.
+        The earlier request and the later one. Bytes are a request body.
 
     Returns
     -------
     Divergence or None
-        None where they are the same, or one goes on where the other ends.
+        None if the prompts are equal, or one extends the other.
 
     Raises
     ------
     InvalidConfig
-        Where only tokens or blocks of one are known.
+        If one request is known only by tokens or blocks.
 
     Examples
     --------
@@ -117,7 +119,7 @@ def divergence(a: Request | Prompt | bytes, b: Request | Prompt | bytes) -> Dive
             same = first_difference(texts[at], other_texts[at])
             spaced = texts[at][same : same + 1].isspace()
             body, start = (ours, place.start) if spaced else (theirs, other_place.start)
-            found = Found("white_space", path_at(body, start + same))
+            found = Change("white_space", path_at(body, start + same))
         elif grows:
             found = in_items(name, texts, other_texts)
         else:
@@ -127,7 +129,7 @@ def divergence(a: Request | Prompt | bytes, b: Request | Prompt | bytes) -> Dive
 
 
 def _of_texts(a: bytes, b: bytes) -> Divergence | None:
-    """Of two bodies that cannot both be taken apart."""
+    """Compare two bodies of which at least one cannot be split into members."""
     if first_difference(a, b) == min(len(a), len(b)):
         return None
     found = in_text("body", a.decode("utf-8", "replace"), b.decode("utf-8", "replace"))
@@ -148,14 +150,14 @@ def _values(spans: list[Span], texts: list[bytes]) -> list[tuple[str, bytes]]:
 
 
 def _place(spans: list[Span], at: int) -> Span:
-    """A member; where there is none any more, the end of the last."""
+    """Return a member's span, or the end of the last member."""
     if at < len(spans):
         return spans[at]
     end = spans[-1].stop if spans else 1
     return Span("", end, end)
 
 
-def _made(found: Found, a: tuple[bytes, Span], b: tuple[bytes, Span], *, in_prompt: bool) -> Divergence:
+def _made(found: Change, a: tuple[bytes, Span], b: tuple[bytes, Span], *, in_prompt: bool) -> Divergence:
     text, other = (body[span.start : span.stop] for body, span in (a, b))
     same = first_difference(text, other)
     text, other = text[same:], other[same:]
@@ -167,21 +169,21 @@ def _made(found: Found, a: tuple[bytes, Span], b: tuple[bytes, Span], *, in_prom
 
 
 def _side(body: bytes, start: int, stop: int) -> Side:
-    """Both sides of a place, cut between characters."""
+    """Return the text around a difference, cut between characters."""
     offset = start
-    while start and _goes_on(body, start):
+    while start and _is_continuation(body, start):
         start -= 1
-    while _goes_on(body, stop):
+    while _is_continuation(body, stop):
         stop += 1
-    reach = 4 * CONTEXT  # a character has at most four bytes
+    reach = 4 * CONTEXT  # a UTF-8 character has at most four bytes
     before = body[max(0, start - reach - 4) : start].decode("utf-8", "replace")[-CONTEXT:]
     behind = body[start : start + reach + 4].decode("utf-8", "replace")[:CONTEXT]
     changed = body[start : min(stop, start + reach + 4)].decode("utf-8", "replace")[:CONTEXT]
     return Side(offset, before, changed, behind[len(changed) :])
 
 
-def _goes_on(body: bytes, at: int) -> bool:
-    """Whether a byte is in the midst of a UTF-8 character."""
+def _is_continuation(body: bytes, at: int) -> bool:
+    """Return True if a byte continues a UTF-8 character."""
     return at < len(body) and body[at] & 0xC0 == 0x80
 
 

@@ -1,18 +1,17 @@
-"""What a prompt cache sees of a request: its parts, in the order in which a server makes a prompt of them.
+"""The parts of a request that a prompt cache compares, in prompt order: members first, then messages.
 
-A body is read as its members and then its messages, wherever these stand in it; members that no chat template reads (sampling,
-transport) are left out, since another temperature, or another slot, does not part two prompts. Every other byte counts: two forms
-of one value are two prompts. A body that is no JSON object, or says a member twice, is one part, compared as bytes alone.
-Knows nothing of tokenizers, templates or engines.
+Members that chat templates ignore, such as the temperature or the slot, are left out: changing them does not change the prompt.
+Every other byte counts, so two spellings of one value are two prompts. A body that is not a JSON object, or that repeats a
+member, is one part and is compared byte by byte.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 from msgspec import Raw
 
@@ -21,7 +20,20 @@ from loopkit.contract.request import Request
 from loopkit.encoding import decode, encode
 from loopkit.errors import InvalidConfig, kind_of
 
-__all__ = ["UNREAD", "Body", "Known", "Parts", "Prompt", "Span", "body_of", "parts", "read"]
+__all__ = [
+    "UNREAD",
+    "Body",
+    "HasRequests",
+    "Known",
+    "Parts",
+    "Prompt",
+    "Requests",
+    "Span",
+    "body_of",
+    "parts",
+    "read",
+    "requests_of",
+]
 
 UNREAD: Final = frozenset(
     [
@@ -32,15 +44,15 @@ UNREAD: Final = frozenset(
         *("prompt_cache_key", "safety_identifier"),
     ]
 )
-"""Members of a body that change how an answer is drawn or carried, and not a token of the prompt."""
+"""Members of a body that change sampling or transport and no token of the prompt."""
 
 MESSAGES = ("messages", "input")
-"What the array of messages is called: in chat completions and Anthropic's, in OpenAI's responses."
+"Name of the message array: in chat completions and Anthropic's API, and in OpenAI's responses API."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Prompt:
-    """A request of any log: what is known of its prompt, and whose it was. Exactly one of the first four is given.
+    """A request from any log. Give exactly one of `body`, `messages`, `tokens` and `blocks`.
 
     Examples
     --------
@@ -49,25 +61,28 @@ class Prompt:
     >>> Prompt(session="a")
     Traceback (most recent call last):
         ...
-    loopkit.errors.InvalidConfig: Prompt: 0 of body, messages, tokens, blocks are given. Give exactly one
+    loopkit.errors.InvalidConfig: Prompt: 0 of body, messages, tokens, blocks were given. Give exactly one
     """
 
     body: bytes | None = None
-    "The bytes that were sent."
+    "The request body, as it was sent."
     messages: Sequence[Mapping[str, Any] | ChatMessage] | None = None
-    "Chat messages, where the bytes are not known; members in their order."
+    "Chat messages, if the bytes are unknown. The order of their members counts."
     tokens: Sequence[int] | None = None
-    "Token numbers."
+    "Token ids of the prompt."
     blocks: Sequence[int | str | bytes] | None = None
-    "Hashes of the prompt's blocks, as traces hold them."
+    "Hashes of the prompt's blocks, as in Mooncake's traces."
     session: str | None = None
+    "Id of the conversation."
     time: str | None = None
+    "When the request was sent, as ISO 8601."
     slot: int | None = None
+    "The llama-server slot that the request named."
 
     def __post_init__(self) -> None:
         given = sum(value is not None for value in (self.body, self.messages, self.tokens, self.blocks))
         if given != 1:
-            raise InvalidConfig("Prompt", f"{given} of body, messages, tokens, blocks are given", "Give exactly one")
+            raise InvalidConfig("Prompt", f"{given} of body, messages, tokens, blocks were given", "Give exactly one")
 
     def __repr__(self) -> str:
         known = (("bytes", self.body), ("messages", self.messages), ("tokens", self.tokens), ("blocks", self.blocks))
@@ -76,8 +91,34 @@ class Prompt:
         return f"Prompt({', '.join(facts + [f'{name} {value!r}' for name, value in about if value is not None])})"
 
 
+class HasRequests(Protocol):
+    """An object with requests, such as ``Logs`` or ``Session``."""
+
+    def requests(self) -> Iterable[Request | Prompt]: ...
+
+
+Requests: TypeAlias = HasRequests | Iterable[Request | Prompt | bytes]
+"What functions over requests take: ``Logs``, a ``Session``, or requests in the order in which they were sent."
+
+
+def requests_of(source: Requests) -> Iterable[Request | Prompt | bytes]:
+    """Return the requests of `source`.
+
+    Raises
+    ------
+    InvalidConfig
+        If `source` is neither iterable nor has a ``requests`` method.
+    """
+    method = getattr(source, "requests", None)
+    if callable(method):
+        return cast("HasRequests", source).requests()
+    if isinstance(source, Iterable):
+        return source
+    raise InvalidConfig("requests", f"expected Logs, a Session or an iterable of requests; got {kind_of(source)}", "Pass Logs")
+
+
 class Span(NamedTuple):
-    """A member or a message: what stands between two commas of a body, white space too."""
+    """A member or message of a body: the bytes between two commas, white space included."""
 
     name: str
     start: int
@@ -86,31 +127,32 @@ class Span(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A body, taken apart in prompt order."""
+    """A body split into spans, in prompt order."""
 
     members: list[Span]
-    "What a template may read, messages apart."
+    "Members that a template may read, without the messages."
     opening: Span | None
-    "Name and bracket of the array of messages; None where there is none."
+    "Name and opening bracket of the message array, or None."
     messages: list[Span]
     unread: list[Span]
+    "Members that no template reads."
 
 
 Known: TypeAlias = dict[tuple[int, int], tuple[Sequence[bytes], Sequence[bytes], int]]
-"How many of the first are the same in two rows, by the rows' ids; the rows themselves keep these from being given again."
+"Shared leading chunks of two rows, by the ids of the rows. Holding the rows keeps Python from reusing their ids."
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A prompt as byte strings in a row; two prompts share what their rows, joined, begin with."""
+    """A prompt as a row of byte strings. Two prompts share the longest common prefix of their joined rows."""
 
     unit: str
-    "``bytes``, ``tokens`` or ``blocks``: what a prefix is counted in."
+    "What a prefix is counted in: ``bytes``, ``tokens`` or ``blocks``."
     lead: int | None
-    "How many stand before the first message; None where messages are not known."
+    "Number of chunks before the first message; None if the messages are unknown."
     head: list[bytes]
     shared: Sequence[bytes] = ()
-    "A row that other prompts have too; its first ``count`` come after the head."
+    "A row shared with other prompts. Its first ``count`` chunks follow the head."
     count: int = 0
     tail: Sequence[bytes] = ()
 
@@ -124,11 +166,14 @@ class Parts:
         return self.shared[at] if at < self.count else self.tail[at - self.count]
 
     def joined(self, start: int) -> bytes:
-        """All from one of them on, as one."""
+        """Return the chunks from `start` on as one byte string."""
         return b"".join(self[at] for at in range(start, len(self)))
 
     def agree(self, other: Parts, known: Known) -> int:
-        """How many of the first are the same; what is one row for both, or is ``known`` of two rows, is not looked at again."""
+        """Return how many leading chunks two prompts share.
+
+        Chunks of one common row, and pairs of rows compared before (``known``), are not compared again.
+        """
         same, both = 0, min(self.count, other.count)
         rows = id(self.shared), id(other.shared)
         beside = self.head is other.head and self.shared is not other.shared
@@ -145,11 +190,11 @@ class Parts:
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 NAME = re.compile(rb'[ \t\n\r]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\n\r]*:[ \t\n\r]*', re.S)
-"A member's name, up to where its value begins."
+"A member's name, colon and white space, up to its value."
 
 
 def read(body: bytes) -> Body | None:
-    """Take a body apart; None where it is no JSON object, or says a member twice.
+    """Split a body into spans. Return None if it is not a JSON object, or repeats a member.
 
     Examples
     --------
@@ -175,7 +220,7 @@ def read(body: bytes) -> Body | None:
         value = values[key]
         stop = name.end() + len(value)
         if value != Raw(body[name.end() : stop]):
-            return None  # what is kept of a member said twice is its last value
+            return None  # of a repeated member the decoder keeps the last value
         end = _stop(body, stop)
         if key == listed:
             opening = Span(key, at, name.end() + 1)
@@ -196,22 +241,22 @@ def _items(body: bytes, name: str, at: int, items: list[Raw]) -> list[Span]:
 
 
 def _stop(body: bytes, at: int) -> int:
-    """Where white space that begins at ``at`` ends."""
+    """Return the offset where the white space at ``at`` ends."""
     match = _SPACE.match(body, at)
     return match.end() if match else at
 
 
 def parts(request: Request | Prompt | bytes, heads: dict[bytes, Parts], numbers: dict[Any, int]) -> Parts:
-    """The parts of a prompt.
+    """Return the parts of a request's prompt.
 
     Parameters
     ----------
     request : Request, Prompt or bytes
-        Bytes are a body.
+        Bytes are a request body.
     heads : dict
-        Of heads taken apart before; the requests of an epoch share theirs.
+        Cache of split heads, which this call fills. Requests of one epoch share a head.
     numbers : dict
-        Of block hashes seen before.
+        Cache of block hashes and their numbers, which this call fills.
     """
     if isinstance(request, Request):
         head, messages, count, newest = request.chunks
@@ -230,27 +275,31 @@ def parts(request: Request | Prompt | bytes, heads: dict[bytes, Parts], numbers:
                 return Parts("blocks", None, [array("q", dense).tobytes()])
         except (TypeError, OverflowError) as error:
             unit = "blocks" if request.tokens is None else "tokens"
-            raise InvalidConfig(f"Prompt.{unit}", str(error), "Tokens are whole numbers of 64 bits, blocks hashes") from error
+            raise InvalidConfig(f"Prompt.{unit}", str(error), "Give token ids as 64-bit integers and blocks as hashes") from error
     return _of_body(body_of(request))
 
 
 def body_of(request: Request | Prompt | bytes) -> bytes:
-    """The body of a request, or one made of its messages.
+    """Return the body of a request, or a body built from its messages.
 
     Raises
     ------
     InvalidConfig
-        Where only tokens or blocks are known, or it is no request.
+        If only tokens or blocks are known, or `request` is of another type.
     """
     if isinstance(request, bytes):
         return request
     if not isinstance(request, Request | Prompt):
-        raise InvalidConfig("requests", f"{kind_of(request)} is no request", "Give Request, Prompt or bytes")
+        raise InvalidConfig(
+            "requests", f"expected Request, Prompt or bytes; got {kind_of(request)}", "Give requests, such as Session.requests()"
+        )
     if request.body is not None:
         return request.body
     assert isinstance(request, Prompt)
     if request.messages is None:
-        raise InvalidConfig("Prompt", "it holds no text, only numbers", "loopkit.cache.reuse says how far two of them agree")
+        raise InvalidConfig(
+            "Prompt", "it holds token ids or block hashes, not text", "Use loopkit.cache.reuse to compare such prompts"
+        )
     encoded = [encode_message(each) if isinstance(each, ChatMessage) else encode(each, "message") for each in request.messages]
     return b'{"messages":[' + b",".join(encoded) + b"]}"
 
@@ -263,7 +312,7 @@ def _of_body(body: bytes) -> Parts:
     if found.opening is not None:
         chunks.append(body[found.opening.start : found.opening.stop])
     lead = len(chunks)
-    # A message after the first takes the comma before it along: so it is the very chunk that loopkit sends.
+    # A message after the first includes the comma before it: this is the chunk that loopkit sends.
     chunks += [body[start - (index > 0) : stop] for index, (_, start, stop) in enumerate(found.messages)]
     chunks[:1] = [b"{" + b"".join(chunks[:1])]
     return Parts("bytes", lead if found.opening is not None else None, chunks)

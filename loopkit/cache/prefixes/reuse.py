@@ -1,149 +1,184 @@
-"""How much of a prompt any other prompt began with: the longest shared prefixes of a sequence of requests.
+"""Prefix reuse: the longest prefix that each request of a sequence shares with earlier requests.
 
-A tree of prefixes, its edges pieces of the very messages that came in: each byte of the input is looked at about once, and a
-message that two requests share as one object is not looked at again. So the time is linear in what comes in, never in pairs, and
-a conversation that grows costs what is new of it. Says what could have been reused, not what a server kept.
+The requests grow a prefix tree whose edges are slices of their own messages. Each input byte is compared about once, and a
+message object that two requests share is not compared again, so the time is linear in the input. The result says what a cache
+could have reused, not what a server kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from loopkit.cache.prefixes.prompt_parts import Known, Parts, Prompt, parts
+from loopkit.cache.prefixes.prompt_parts import Known, Parts, Prompt, Requests, parts, requests_of
 from loopkit.contract.request import Request, first_difference
 
-__all__ = ["WIDTH", "Node", "Reuse", "Shared", "grown", "reuse", "roots"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["WIDTH", "Node", "Reuse", "Shared", "grown", "reuse", "roots", "shared_prefixes"]
 
 WIDTH = {"bytes": 1, "tokens": 8, "blocks": 8}
-"Bytes that one symbol of a prompt takes in its chunks."
+"Bytes for one byte, token or block of a prompt in its chunks."
 
 
 class Shared(Struct, frozen=True, gc=False):
-    """A prefix in common with another request."""
+    """A prefix shared with another request, or the size of a request."""
 
     request: int | None = None
-    "Which, by its place in the sequence; None where there is none, or nothing is shared with any."
+    "Position of the other request in the sequence; None if no request shares a prefix."
     bytes: int | None = None
-    "None, as with the other counts, where the two are not known in this unit."
+    "Bytes of the prompt. Each count is None if the two requests cannot be compared in this unit."
     messages: int | None = None
-    "Whole messages from the first on; the system message, where it is one, counts."
+    "Whole messages from the first on, the system message included."
     tokens: int | None = None
     blocks: int | None = None
 
 
 class Reuse(Struct, frozen=True, gc=False):
-    """What a request shares with those before it."""
+    """What a request shares with the requests before it."""
 
     size: Shared
-    "All of this request, in the same units."
+    "Size of this request, in the same units."
     earlier: Shared
-    "The longest prefix in common with any earlier one; of several, the first, which brought it in."
+    "The longest prefix shared with any earlier request. Among several, the first one counts."
     before: Shared
-    "With the one before it in the sequence."
+    "The prefix shared with the request just before it in the sequence."
     session: Shared
-    "With the same session's last; no counts where the session is not known, or this is its first."
+    "The prefix shared with the previous request of the same session; empty if there is none."
 
     @property
     def share(self) -> float | None:
-        """Share of the prompt that an earlier one began with, 0 to 1; None of an empty prompt."""
+        """Share of the prompt that an earlier request shares, from 0 to 1; None for an empty prompt."""
         whole = self.size.bytes or self.size.tokens or self.size.blocks
         return (self.earlier.bytes or self.earlier.tokens or self.earlier.blocks or 0) / whole if whole else None
 
 
 class Node(Struct, gc=False):
-    """The end of a prefix; its edge from the node above is ``chunk[start:stop]``."""
+    """The end of a prefix. The edge from its parent is ``chunk[start:stop]``."""
 
     chunk: bytes
     start: int
     stop: int
     first: int
-    "The first request that came by."
+    "Position of the first request that passes this node."
     depth: int
     "Bytes from the root."
     below: dict[bytes, Node]
 
 
-class _Seen(NamedTuple):
+class _Inserted(NamedTuple):
     """A request in the tree."""
 
     place: int
     parts: Parts
     path: list[Node]
-    "Where each of its chunks ends."
+    "The node where each of its chunks ends."
 
 
-def reuse(requests: Iterable[Request | Prompt | bytes]) -> list[Reuse]:
-    r"""Find each request's longest shared prefix with any earlier one, with the one before it, and with its session's last.
+def reuse(requests: Requests) -> pd.DataFrame:
+    r"""Return how much of each request's prompt earlier requests already contained.
 
     Parameters
     ----------
-    requests : iterable of Request, Prompt or bytes
-        In the order in which they were sent: those of ``Session.requests()``, prompts of other logs, or plain bodies. Read once;
-        of bodies only what is new in them is kept. Those known by bytes, tokens and blocks are compared among their like.
+    requests : Logs, Session, or iterable of Request, Prompt or bytes
+        In the order in which they were sent. Bytes are request bodies. Requests known by bytes, tokens and blocks are compared
+        only with requests of the same kind.
 
     Returns
     -------
-    list of Reuse
-        One a request, in their order. Bytes are those that a prompt is made of: name and value of each member that a template may
-        read (not sampling, not the slot), then the messages; the closing brackets do not count.
+    DataFrame
+        One row per request, indexed by its position in the sequence. ``session``: its session. ``share``: the share of the
+        prompt that some earlier request begins with, from 0 to 1. ``size_*``: the whole prompt. ``earlier_request`` and
+        ``earlier_*``: the longest prefix shared with any earlier request, and the position of that request.
+        ``previous_request`` and ``previous_*``: the prefix shared with the request just before it. ``session_request`` and
+        ``session_*``: the prefix shared with the previous request of the same session. Each ``*`` is ``bytes``, ``messages``,
+        ``tokens`` or ``blocks``; a count is ``<NA>`` if it is unknown. Bytes are those of the prompt: members that a template
+        may read, then the messages.
+
+    Raises
+    ------
+    InvalidConfig
+        If an item is not a request.
 
     Examples
     --------
     >>> first = b'{"model":"m","messages":[{"role":"user","content":"Hi"}]}'
     >>> other = b'{"model":"m","messages":[{"role":"user","content":"Ho"}]}'
     >>> grown = first[:-2] + b',{"role":"assistant","content":"Yes?"}]}'
-    >>> for each in reuse([first, other, grown]):
-    ...     print(each.earlier.request, each.earlier.bytes, each.earlier.messages, "of", each.size.messages)
-    None 0 0 of 1
-    0 52 0 of 1
-    0 55 1 of 2
-    >>> reuse([Prompt(tokens=[1, 2, 3]), Prompt(tokens=[1, 2, 4, 5])])[1].earlier.tokens
+    >>> frame = reuse([first, other, grown])
+    >>> frame[["earlier_request", "earlier_bytes", "earlier_messages", "size_messages"]].values.tolist()
+    [[<NA>, 0, 0, 1], [0, 52, 0, 1], [0, 55, 1, 2]]
+    >>> int(reuse([Prompt(tokens=[1, 2, 3]), Prompt(tokens=[1, 2, 4, 5])])["earlier_tokens"][1])
     2
     """
+    import pandas as pd
+
+    sessions: list[str | None] = []
+
+    def noted() -> Iterator[Request | Prompt | bytes]:
+        for request in requests_of(requests):
+            sessions.append(None if isinstance(request, bytes) else getattr(request, "session", None))
+            yield request
+
+    found = shared_prefixes(noted())
+    columns: dict[str, Any] = {
+        "session": pd.array(sessions, dtype=pd.StringDtype()),
+        "share": pd.array([each.share for each in found], dtype=pd.Float64Dtype()),
+    }
+    for name, part in (("size", "size"), ("earlier", "earlier"), ("previous", "before"), ("session", "session")):
+        for count in Shared.__struct_fields__:
+            if (name, count) != ("size", "request"):
+                values = [getattr(getattr(each, part), count) for each in found]
+                columns[f"{name}_{count}"] = pd.array(values, dtype=pd.Int64Dtype())
+    return pd.DataFrame(columns)
+
+
+def shared_prefixes(requests: Iterable[Request | Prompt | bytes]) -> list[Reuse]:
+    """Return, for each request, the prefixes it shares with earlier ones; `reuse` gives them as a frame."""
     return [found for found, _, _ in grown(requests, roots())]
 
 
 def roots() -> dict[str, Node]:
-    """A tree for each unit, of no request yet."""
+    """Return an empty tree for each unit."""
     return {unit: Node(b"", 0, 0, -1, 0, {}) for unit in WIDTH}
 
 
 def grown(requests: Iterable[Request | Prompt | bytes], trees: Mapping[str, Node]) -> Iterator[tuple[Reuse, str, Node]]:
-    """Grow trees by one request after the other.
+    """Insert requests into the trees, one by one.
 
     Yields
     ------
     tuple of Reuse, str and Node
-        What the request shares, the unit that it is known in, and the node where it ends, which stays that.
+        What the request shares, its unit, and the node where it ends. That node keeps its identity.
     """
     heads: dict[bytes, Parts] = {}
     numbers: dict[object, int] = {}
-    sessions: dict[str, _Seen] = {}
+    sessions: dict[str, _Inserted] = {}
     known: Known = {}
-    before: _Seen | None = None
+    before: _Inserted | None = None
     for index, request in enumerate(requests):
         now = parts(request, heads, numbers)
         session = None if isinstance(request, bytes) else request.session
         last = None if session is None else sessions.get(session)
         with_before, same = _with(before, now, known)
         with_last, also = (with_before, same) if last is before else _with(last, now, known)
-        path = [] if last is None else last.path  # the session's next is now the last: its path grows, and is not copied
+        path = [] if last is None else last.path  # the session's path grows in place
         del path[also:]
         if before is not None and also < same:
             path += before.path[also:same]
         earlier = _insert(trees[now.unit], path, now, index)
         size = _shared(None, now, path[-1].depth if path else 0, len(now))
-        before = _Seen(index, now, path)
+        before = _Inserted(index, now, path)
         if session is not None:
             sessions[session] = before
         yield Reuse(size, earlier, with_before, with_last), now.unit, path[-1] if path else trees[now.unit]
 
 
-def _with(other: _Seen | None, now: Parts, known: Known) -> tuple[Shared, int]:
-    """What is shared with one request, and how many whole chunks of it."""
+def _with(other: _Inserted | None, now: Parts, known: Known) -> tuple[Shared, int]:
+    """Return what is shared with one request, and how many whole chunks."""
     if other is None:
         return Shared(), 0
     if other.parts.unit != now.unit:
@@ -153,7 +188,7 @@ def _with(other: _Seen | None, now: Parts, known: Known) -> tuple[Shared, int]:
     if same < min(len(now), len(other.parts)):
         theirs, ours = other.parts[same], now[same]
         part = first_difference(theirs, ours)
-        if part == min(len(theirs), len(ours)):  # one ends within the other: cut elsewhere, they may go on alike
+        if part == min(len(theirs), len(ours)):  # one chunk ends inside the other: compare across chunk borders
             part = first_difference(other.parts.joined(same), now.joined(same))
         depth += part
         while whole < len(now) and len(now[whole]) <= part:
@@ -163,7 +198,7 @@ def _with(other: _Seen | None, now: Parts, known: Known) -> tuple[Shared, int]:
 
 
 def _insert(root: Node, path: list[Node], now: Parts, index: int) -> Shared:
-    """Walk on from where ``path`` ends, make what is missing, and say how far others had come."""
+    """Extend ``path`` with the remaining chunks, adding nodes, and return the prefix that was there already."""
     width = WIDTH[now.unit]
     node = path[-1] if path else root
     parted: Shared | None = None
@@ -195,7 +230,7 @@ def _insert(root: Node, path: list[Node], now: Parts, index: int) -> Shared:
 
 
 def _split(above: Node, node: Node, size: int, width: int) -> Node:
-    """Make a node in the midst of an edge; the one below stays the same object, for paths lead to it."""
+    """Insert a node into an edge. The node below stays the same object, since paths refer to it."""
     chunk, start = node.chunk, node.start
     between = Node(chunk, start, start + size, node.first, node.depth - (node.stop - start) + size, {})
     between.below[chunk[start + size : start + size + width]] = node
@@ -205,7 +240,7 @@ def _split(above: Node, node: Node, size: int, width: int) -> Node:
 
 
 def _shared(request: int | None, now: Parts, depth: int, whole: int) -> Shared:
-    """Counts of a prefix of ``depth`` bytes that holds ``whole`` chunks; part of a token is none."""
+    """Return the counts of a prefix of ``depth`` bytes and ``whole`` chunks. A partial token does not count."""
     count = depth // WIDTH[now.unit]
     if now.unit == "tokens":
         return Shared(request, tokens=count)

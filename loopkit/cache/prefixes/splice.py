@@ -1,7 +1,4 @@
-"""A JSON object with some members changed, and every other byte as it was: white space, the order of names, forms of numbers.
-
-Says nothing of what is worth changing; knows nothing of requests.
-"""
+"""Editing members of a JSON object while every other byte stays: white space, member order, number spelling."""
 
 from __future__ import annotations
 
@@ -16,19 +13,24 @@ __all__ = ["spliced"]
 
 
 def spliced(text: bytes, changes: Mapping[str, bytes | None]) -> bytes:
-    """Change members of a JSON object.
+    """Replace, remove or add members of a JSON object.
 
     Parameters
     ----------
     text : bytes
-        The object.
-    changes : mapping
-        The JSON text to put in a member's place; None takes the member out. One that was not there is put first.
+        The object as JSON.
+    changes : mapping of str to bytes or None
+        New JSON text by member name. None removes the member. New members come first.
+
+    Returns
+    -------
+    bytes
+        The edited object.
 
     Raises
     ------
     ValueError
-        When it is no JSON object, or says a member twice.
+        If `text` is not a JSON object, or repeats a member.
 
     Examples
     --------
@@ -37,11 +39,11 @@ def spliced(text: bytes, changes: Mapping[str, bytes | None]) -> bytes:
     >>> spliced(b"[]", {})
     Traceback (most recent call last):
         ...
-    ValueError: not a JSON object that says each member once
+    ValueError: not a JSON object with unique member names
     """
     found = read(text)
     if found is None:
-        raise ValueError("not a JSON object that says each member once")
+        raise ValueError("not a JSON object with unique member names")
     values = decode(text, dict[str, Raw])
     opening = [] if found.opening is None else [found.opening]
     spans = sorted((*found.members, *found.unread, *opening), key=lambda span: span.start)

@@ -1,63 +1,61 @@
-"""The tree of prefixes as a whole: the stretches along which requests go together, and where each of them ends.
+"""The prefix tree of many requests: branches, and the requests that end on each.
 
-A conversation that only grows is one branch, on which its requests end one after the other. Linear in what comes in, as
-:mod:`loopkit.cache.prefixes.reuse`, whose tree it is. Says nothing of why requests part: that is for ``divergence``.
+A conversation that only grows is one branch. The time is linear in the input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.cache.prefixes.prompt_parts import Requests, requests_of
 from loopkit.cache.prefixes.reuse import WIDTH, Node, grown, roots
-from loopkit.contract.request import Request
 from loopkit.errors import InvalidConfig
 
 __all__ = ["Branch", "Tree", "branches"]
 
 
 class Branch(NamedTuple):
-    """A stretch of prompt that does not fork."""
+    """A stretch of prompt without a fork."""
 
     parent: int | None
-    "The branch that it leaves, by its place; None of the trunk."
+    "Position of the branch that this one leaves; None for the trunk."
     start: int
-    "Where it leaves that, in units from the beginning of the prompt."
+    "Where it begins, in units from the start of the prompt."
     stop: int
-    "Where it forks, or the last of its requests ends."
+    "Where it forks, or where its last request ends."
     ends: tuple[tuple[int, int], ...]
-    "The requests that end on it, by their place in the sequence, and where; shorter ones first."
+    "Requests that end on this branch, as (position in the sequence, end), shortest first."
 
 
 class Tree(NamedTuple):
-    """Branches, each before those that leave it; of these, the one that came first is first."""
+    """Branches of a prefix tree. A parent comes before its children; children are in order of their first request."""
 
     unit: str
     "``bytes``, ``tokens`` or ``blocks``."
     branches: tuple[Branch, ...]
 
 
-def branches(requests: Iterable[Request | Prompt | bytes]) -> Tree:
-    """Find where requests go together and where they part.
+def branches(requests: Requests) -> Tree:
+    """Build the prefix tree of requests.
 
     Parameters
     ----------
-    requests : iterable of Request, Prompt or bytes
-        As `reuse` takes them, all known in one unit.
+    requests : Logs, Session, or iterable of Request, Prompt or bytes
+        As for `loopkit.cache.reuse`, all of one unit.
 
     Returns
     -------
     Tree
-        With the trunk alone where there is no request.
+        Only the trunk if there are no requests.
 
     Raises
     ------
     InvalidConfig
-        Where some are known by their bytes and others by tokens or blocks.
+        If some requests are known by bytes and others by tokens or blocks.
 
     Examples
     --------
+    >>> from loopkit.cache import Prompt
     >>> for branch in branches([Prompt(tokens=[1, 2, 3]), Prompt(tokens=[1, 2, 3, 4]), Prompt(tokens=[1, 2, 5])]).branches:
     ...     print(branch)
     Branch(parent=None, start=0, stop=2, ends=())
@@ -65,11 +63,11 @@ def branches(requests: Iterable[Request | Prompt | bytes]) -> Tree:
     Branch(parent=0, start=2, stop=3, ends=((2, 3),))
     """
     trees, ends, units = roots(), dict[int, list[int]](), dict[str, None]()
-    for index, (_, unit, node) in enumerate(grown(requests, trees)):
+    for index, (_, unit, node) in enumerate(grown(requests_of(requests), trees)):
         units[unit] = None
         ends.setdefault(id(node), []).append(index)
     if len(units) > 1:
-        raise InvalidConfig("requests", f"they are known in {' and '.join(units)}", "Give those of one kind")
+        raise InvalidConfig("requests", f"they mix {' and '.join(units)}", "Give requests of one kind")
     unit = next(iter(units), "bytes")
     found: list[Branch] = []
     open_: list[tuple[Node, int | None, int]] = [(trees[unit], None, 0)]

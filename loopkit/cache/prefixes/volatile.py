@@ -1,9 +1,8 @@
-"""Spans of a text that will be stale: clocks, dates, ids of a moment, counters.
+"""Volatile spans of a text: clocks, dates, ids, counters.
 
-In a system prompt or a memory block such a span is out of date with the next request, or costs the cache when it is kept up to
-date. The text alone decides, so a fixed date or a pinned hash is found too: it is a warning, not a verdict. Left alone, since
-they are as true tomorrow: a plain time of the day as schedules write it ("9:00 to 17:00", "at 4 pm daily"), versions, prices,
-ranges, years, numbered steps, references ("issue #12"), colours. Pure; one pass, linear in the text.
+In a system prompt such a span is soon out of date, or costs the prompt cache each time it is updated. Only the text decides, so a
+fixed date or a pinned hash is found too: treat a finding as a warning. Opening hours, versions, prices, ranges, years, numbered
+steps, references ("issue #12") and colours are not volatile. One pass, linear in the text.
 """
 
 from __future__ import annotations
@@ -15,14 +14,16 @@ __all__ = ["Volatile", "find_volatile"]
 
 
 class Volatile(NamedTuple):
-    """One span."""
+    """A volatile span of a text."""
 
     kind: str
     "``time``, ``date``, ``timestamp``, ``uuid``, ``process_id``, ``temporary_path``, ``counter`` or ``nonce``."
     start: int
-    "Offset in the text, in characters."
+    "Offset of its first character."
     end: int
+    "Offset behind its last character."
     text: str
+    "The characters."
 
 
 _MONTH = (
@@ -49,7 +50,7 @@ _COUNTED = "(?i:requests?|messages?|tokens?|turns?|calls?|steps?|attempts?|round
 _NUMBER = r"\d[\d,_]{0,15}"
 _ID = "(?:request|session|run|trace|span|correlation|conversation|message|thread|job|task|user)"
 
-# The first that matches at a place is taken; the first of all are known to be stable and are passed over.
+# At each place the first pattern that matches wins. Matches of "stable" are skipped.
 _PATTERNS = {
     "stable": (
         r"(?i:\b(?:issue|pr|bug|ticket|pull\srequest|section|chapter|rule|item|figure|table|no\.)\s?)#\d+"
@@ -85,11 +86,11 @@ _PATTERNS = {
         r"(?i:\bnonce[\"']?\s?[:=]\s?[\"']?)[\w+/=-]{4,}"
         rf"|(?i:\b{_ID}[ _-]?id[\"']?\s?[:=]\s?[\"']?)(?=[\w-]{{0,64}}\d)[\w-]{{4,}}"
         r"|\b(?:call|chatcmpl|msg|req|resp|run|sess|thread|toolu)[_-](?=[A-Za-z]{0,64}\d)[A-Za-z0-9]{16,}\b"
-        r"|\b0x[0-9A-Fa-f]{8,16}\b"  # an address, as Python shows objects
+        r"|\b0x[0-9A-Fa-f]{8,16}\b"  # an address, as in the repr of a Python object
     ),
     "maybe_nonce": r"(?<![A-Za-z0-9])[A-Za-z0-9]{16,}",
 }
-# None begins inside a run of letters: said once, it need not be found out for each.
+# No pattern begins inside a run of letters. One check here is faster than one in each pattern.
 _ANY = re.compile(
     r"(?=[\w#/])(?:(?<![A-Za-z])|(?![A-Za-z]))(?:" + "|".join(f"(?P<{kind}>{each})" for kind, each in _PATTERNS.items()) + ")",
     re.MULTILINE,
@@ -97,7 +98,7 @@ _ANY = re.compile(
 
 
 def find_volatile(text: str) -> tuple[Volatile, ...]:
-    """Find what will be stale in a text.
+    """Find the volatile spans of a text.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ def find_volatile(text: str) -> tuple[Volatile, ...]:
     Returns
     -------
     tuple of Volatile
-        In the order of the text; they do not overlap.
+        In text order, without overlaps.
 
     Examples
     --------
@@ -127,7 +128,7 @@ def find_volatile(text: str) -> tuple[Volatile, ...]:
 
 
 def _looks_random(word: str) -> bool:
-    """Whether a run of letters and digits changes between them as only random ones do; names in code change seldom."""
+    """Return True if a run alternates between letters and digits as often as random ids do; names in code rarely do."""
     digits = sum(char.isdigit() for char in word)
     if not 1 < digits < len(word):
         return False

@@ -7,13 +7,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopkit.cache import Prompt, reuse
 from loopkit.cache.prefixes.prompt_parts import read
-from loopkit.cache.prefixes.reuse import Reuse, Shared
+from loopkit.cache.prefixes.reuse import Reuse, Shared, shared_prefixes
 from loopkit.contract.request import Request
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
@@ -97,7 +98,7 @@ def told(found: list[Reuse], unit: str) -> list[tuple[Any, ...]]:
 def test_bodies_as_the_brute_force_says(asked: list[tuple[tuple[bytes, str, list[int] | None], str | None]]) -> None:
     compared = [text.encode() for (_, text, _), _ in asked]
     sessions = [session for _, session in asked]
-    found = reuse(Prompt(body=body, session=session) for (body, _, _), session in asked)
+    found = shared_prefixes(Prompt(body=body, session=session) for (body, _, _), session in asked)
     assert told(found, "bytes") == brute(compared, sessions)
     assert [each.size.bytes for each in found] == [len(text) for text in compared]
     for each, ((_, _, ends), _) in zip(found, asked):
@@ -110,9 +111,9 @@ def test_bodies_as_the_brute_force_says(asked: list[tuple[tuple[bytes, str, list
 @given(st.lists(st.tuples(st.lists(st.sampled_from([0, 256, 257]), max_size=8), SESSIONS), max_size=10))
 def test_tokens_and_blocks_as_the_brute_force_says(asked: list[tuple[list[int], str | None]]) -> None:
     wanted = brute([tokens for tokens, _ in asked], [session for _, session in asked])
-    assert told(reuse(Prompt(tokens=tokens, session=session) for tokens, session in asked), "tokens") == wanted
+    assert told(shared_prefixes(Prompt(tokens=tokens, session=session) for tokens, session in asked), "tokens") == wanted
     hashes = [([f"hash of {token}" for token in tokens], session) for tokens, session in asked]
-    assert told(reuse(Prompt(blocks=blocks, session=session) for blocks, session in hashes), "blocks") == wanted
+    assert told(shared_prefixes(Prompt(blocks=blocks, session=session) for blocks, session in hashes), "blocks") == wanted
 
 
 @settings(max_examples=300, deadline=None)
@@ -123,10 +124,10 @@ def test_tokens_and_blocks_as_the_brute_force_says(asked: list[tuple[list[int], 
     )
 )
 def test_messages_as_the_brute_force_says(asked: list[tuple[list[dict[str, Any]], str | None]]) -> None:
-    found = reuse(Prompt(messages=messages, session=session) for messages, session in asked)
+    found = shared_prefixes(Prompt(messages=messages, session=session) for messages, session in asked)
     written = [[encode(message) for message in messages] for messages, _ in asked]  # dicts are equal in any order, bytes are not
     assert [each.earlier.messages for each in found] == [max(longest(written, now), default=0) for now in range(len(written))]
-    assert found == reuse(Prompt(body=encode({"messages": messages}), session=session) for messages, session in asked)
+    assert found == shared_prefixes(Prompt(body=encode({"messages": messages}), session=session) for messages, session in asked)
 
 
 @settings(max_examples=100, deadline=None)
@@ -146,7 +147,7 @@ def test_shared_chunks_are_the_same_as_plain_bodies(turns: list[tuple[str, str, 
         row += [bytes(bytearray(newest)), b',{"role":"assistant"}']
         if edited:
             rows[session] = [b',{"edited":1}', *row[1:]]
-    assert reuse(requests) == reuse(plain)
+    assert shared_prefixes(requests) == shared_prefixes(plain)
 
 
 def test_a_session_extends_itself(tmp_path: Any) -> None:
@@ -156,24 +157,24 @@ def test_a_session_extends_itself(tmp_path: Any) -> None:
     requests = list(session.requests())
     assert [(each.session, each.slot) for each in requests] == [(session.id, session.start.slot)] * len(requests)
     assert all(each.time for each in requests)
-    found = reuse(requests)
+    found = shared_prefixes(requests)
     for number, each in enumerate(found[1:]):
         assert each.session == each.before == each.earlier
         assert each.session == Shared(number, found[number].size.bytes, found[number].size.messages)
-    assert found == reuse(Prompt(body=each.body, session=each.session) for each in requests)
+    assert found == shared_prefixes(Prompt(body=each.body, session=each.session) for each in requests)
 
 
 def test_units_are_compared_among_their_like() -> None:
     body = b'{"messages":[{}]}'
-    found = reuse([body, Prompt(tokens=[1, 2], session="a"), body, Prompt(blocks=[1], session="a")])
+    found = shared_prefixes([body, Prompt(tokens=[1, 2], session="a"), body, Prompt(blocks=[1], session="a")])
     assert found[1].before == Shared(0)
     assert (found[2].earlier.request, found[2].share) == (0, 1.0)
     assert (found[3].session, found[3].share) == (Shared(1), 0.0)
-    assert reuse([Prompt(tokens=[])])[0].share is None
+    assert shared_prefixes([Prompt(tokens=[])])[0].share is None
 
 
 def test_what_is_no_body_is_compared_as_bytes() -> None:
-    found = reuse([b'{"n":1,"n":2,"messages":[]}', b'{"n":1,"n":3,"messages":[]}', b"not JSON", b"", b"not"])
+    found = shared_prefixes([b'{"n":1,"n":2,"messages":[]}', b'{"n":1,"n":3,"messages":[]}', b"not JSON", b"", b"not"])
     assert [each.earlier.bytes for each in found] == [0, 11, 0, 0, 3]
     assert {each.earlier.messages for each in found} == {None}
 
@@ -181,7 +182,7 @@ def test_what_is_no_body_is_compared_as_bytes() -> None:
 def test_a_body_that_was_cut_off_shares_what_is_there() -> None:
     whole, cut = b'{"messages":[{},{}]}', b'{"messages":[{},{}'
     for first, second, messages in ((whole, cut, None), (cut, whole, 2)):
-        found = reuse([first, second])[1]
+        found = shared_prefixes([first, second])[1]
         assert found.before == found.earlier == Shared(0, len(cut), messages)
 
 
@@ -231,7 +232,7 @@ def test_twins_share_what_their_bodies_share() -> None:
     requests += [Request(each.chunks.head, each.chunks.messages, 2, None, "", "", 0) for each in requests[-3:]]  # and back again
     requests += requests[:5]
     requests.append(Request(b'{"messages":[{"role":"system"}', requests[0].chunks.messages, 4, None, "", "", 0))
-    assert reuse(requests) == reuse(Prompt(body=each.body, session=each.session) for each in requests)
+    assert shared_prefixes(requests) == shared_prefixes(Prompt(body=each.body, session=each.session) for each in requests)
 
 
 def test_time_grows_with_twins_as_with_others() -> None:
@@ -239,7 +240,7 @@ def test_time_grows_with_twins_as_with_others() -> None:
 
     def taken(requests: list[Request]) -> float:
         start = time.perf_counter()
-        reuse(requests)
+        shared_prefixes(requests)
         return time.perf_counter() - start
 
     taken(few)
@@ -259,7 +260,7 @@ BAD_TOKENS: list[Any] = [[2**70], [None], [1.5], "12"]
 )
 def test_what_is_no_request_is_refused(bad: Any) -> None:
     with pytest.raises(InvalidConfig, match=r"Give|Tokens are"):
-        reuse([b"{}", bad])
+        shared_prefixes([b"{}", bad])
 
 
 def test_time_grows_with_the_requests() -> None:
@@ -267,7 +268,7 @@ def test_time_grows_with_the_requests() -> None:
 
     def taken(requests: list[Request]) -> float:
         start = time.perf_counter()
-        reuse(requests)
+        shared_prefixes(requests)
         return time.perf_counter() - start
 
     taken(few)
@@ -280,13 +281,45 @@ def test_time_grows_with_what_parts_at_one_place() -> None:
     few, many = (
         [Prompt(body=b'{"messages":["%sX%s"]}' % (b"a" * n, b"b" * (2 * size - n))) for n in range(size)] for size in (200, 800)
     )
-    found = reuse(many)
+    found = shared_prefixes(many)
     assert all(each.earlier.bytes == each.before.bytes for each in found[1:])
 
     def taken(prompts: list[Prompt]) -> float:
         start = time.perf_counter()
-        reuse(prompts)
+        shared_prefixes(prompts)
         return time.perf_counter() - start
 
     taken(few)
     assert min(taken(many) / taken(few) for _ in range(5)) < 40, "16 times the bytes"
+
+
+class _Log:
+    def requests(self) -> list[Prompt]:
+        return [
+            Prompt(body=b'{"messages":[{"role":"user","content":"Hi"}]}', session="a"),
+            Prompt(tokens=[1, 2, 3], session="b"),
+            Prompt(tokens=[1, 2, 4, 5], session="b"),
+        ]
+
+
+def test_the_frame_says_what_the_prefixes_say() -> None:
+    frame, prefixes = reuse(_Log()), shared_prefixes(_Log().requests())
+    assert frame.equals(reuse(_Log().requests())), "an object with requests counts as its requests"
+    assert frame["session"].tolist() == ["a", "b", "b"]
+    for name, part in (("size", "size"), ("earlier", "earlier"), ("previous", "before"), ("session", "session")):
+        for count in ("request", "bytes", "messages", "tokens", "blocks"):
+            if (name, count) != ("size", "request"):
+                values = [None if value is pd.NA else value for value in frame[f"{name}_{count}"]]
+                assert values == [getattr(getattr(each, part), count) for each in prefixes]
+    assert frame["share"].tolist() == [each.share for each in prefixes]
+
+
+def test_the_frame_of_no_request_has_its_columns() -> None:
+    empty = reuse([])
+    assert list(empty.columns) == list(reuse(_Log()).columns)
+    assert empty.dtypes.equals(reuse(_Log()).dtypes)
+
+
+def test_what_has_no_requests_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="expected Logs, a Session or an iterable of requests; got an int"):
+        reuse(5)  # type: ignore[arg-type]

@@ -46,5 +46,5 @@ def test_a_member_is_changed_put_in_or_taken_out(made: tuple[dict[str, str], str
 
 def test_what_is_no_object_is_refused() -> None:
     for text in (b"[1]", b'{"a":1,"a":2}', b'{"a"'):
-        with pytest.raises(ValueError, match="not a JSON object that says each member once"):
+        with pytest.raises(ValueError, match="not a JSON object with unique member names"):
             spliced(text, {"a": b"1"})

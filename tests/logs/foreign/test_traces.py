@@ -19,8 +19,8 @@ SALT = b"sixteen bytes or more"
 def test_a_prompt_is_its_blocks() -> None:
     blocks = [list(request.blocks or ()) for request in lk.load(HERE / "mooncake" / "conversation.jsonl").requests()]
     assert blocks == [[0, 1, 2], [0, 1, 3], [1 << 65]]
-    shared = lk.cache.reuse(lk.load(HERE / "mooncake" / "conversation.jsonl").requests())
-    assert [each.earlier.blocks for each in shared] == [0, 2, 0]
+    shared = lk.cache.reuse(lk.load(HERE / "mooncake" / "conversation.jsonl"))
+    assert shared["earlier_blocks"].tolist() == [0, 2, 0]
 
 
 def test_times_count_from_the_beginning() -> None:

@@ -131,7 +131,7 @@ def test_requests_are_the_bodies_that_were_sent(tmp_path: Path) -> None:
     sent = list(logs.requests())
     assert [sha256(prompt.body or b"") for prompt in sent] == logs.usage["request_sha256"].tolist()
     assert {prompt.session for prompt in sent} == {"format-1"}
-    assert cache.reuse(sent) == cache.reuse(list(logs.requests()))
+    assert cache.reuse(sent).equals(cache.reuse(logs))
     write(tmp_path / "replays/r.jsonl", replay(None, 3))
     assert list(load(tmp_path).requests()) == [], "a replay's log holds no bodies"
 
