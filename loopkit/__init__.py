@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from loopkit.contract.baseline import Baseline
     from loopkit.contract.neutralise import Tags
     from loopkit.errors import LoopkitError
-    from loopkit.logs.load import Logs, load
+    from loopkit.logs.collection import Logs
+    from loopkit.logs.loading import load
     from loopkit.loop.events import Turn
     from loopkit.loop.limits import Limits
     from loopkit.loop.loop import Loop
@@ -74,7 +75,7 @@ _HOMES = {
     "Config": "config",
     "JsonTool": "loop.schemas",
     "Limits": "loop.limits",
-    "Logs": "logs.load",
+    "Logs": "logs.collection",
     "Loop": "loop.loop",
     "LoopkitError": "errors",
     "Registry": "loop.tools",
@@ -83,7 +84,7 @@ _HOMES = {
     "Tags": "contract.neutralise",
     "Turn": "loop.events",
     "connect": "server.client",
-    "load": "logs.load",
+    "load": "logs.loading",
     "resume": "loop.start",
     "serve": "server.client",
     "start": "loop.start",

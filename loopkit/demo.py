@@ -119,7 +119,7 @@ def _measure(server: Server, out: Path, turns: int) -> tuple[Any, bool]:
     from tqdm.auto import tqdm
 
     import loopkit.replay
-    from loopkit.logs.load import load
+    from loopkit.logs.loading import load
     from loopkit.loop.start import start
     from loopkit.session.verify import verify
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from loopkit.cache.losses.findings import Coverage, Findings
 from loopkit.cache.pricing import Prices, cost
 from loopkit.contract.records import CacheLoss, ToolResult
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.reprs import WIDTH, Card
 from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled
 

@@ -21,7 +21,7 @@ from distributed import Client, LocalCluster
 
 from loopkit import sweep
 from loopkit.errors import InvalidConfig, InvalidId, SessionIOError, SessionLocked, TornLog
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.loop.start import start
 from loopkit.server.client import Server
 

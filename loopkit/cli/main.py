@@ -288,7 +288,7 @@ def _check(asked: argparse.Namespace) -> int:
 
 
 def _show(asked: argparse.Namespace) -> int:
-    from loopkit.logs.load import load
+    from loopkit.logs.loading import load
     from loopkit.logs.summary import summary
 
     for line in summary(load(asked.path, errors=asked.errors), each=asked.all):
@@ -297,7 +297,7 @@ def _show(asked: argparse.Namespace) -> int:
 
 
 def _export(asked: argparse.Namespace) -> int:
-    from loopkit.logs.load import load
+    from loopkit.logs.loading import load
     from loopkit.logs.summary import traced
 
     if asked.trace is not None and asked.salt_file is None:
@@ -363,7 +363,7 @@ def _replay(asked: argparse.Namespace) -> int:
 def _requests(path: Path) -> Session | list[Prompt]:
     """What there is to replay: of one session, recording or other log."""
     from loopkit.ids import SessionId
-    from loopkit.logs.load import load
+    from loopkit.logs.loading import load
     from loopkit.session.session import Session
     from loopkit.session.store import need_one
 

@@ -1,14 +1,18 @@
-"""Logs into dataframes: one row means one thing, in every frame; keys join them.
+"""Logs as dataframes: loading, adapters for other tools' formats, summaries and the CI gate."""
 
-``loopkit.logs.scan`` gives them as dask dataframes, of more logs than fit into memory.
-"""
-
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loopkit.logs.frames.dask import scan
+    from loopkit.logs.collection import Logs
+    from loopkit.logs.dask_frames import scan
+    from loopkit.logs.frames.schema import columns
+    from loopkit.logs.loading import load
 
-__all__ = ["scan"]
+__all__ = ["Logs", "columns", "load", "scan"]
+
+# pandas is imported on first use.
+_MODULES = {"Logs": "collection", "columns": "frames.schema", "load": "loading", "scan": "dask_frames"}
 
 
 def __dir__() -> list[str]:
@@ -16,8 +20,6 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name != "scan":
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from loopkit.logs.frames.dask import scan  # pandas is loaded when it is needed
-
-    return scan
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

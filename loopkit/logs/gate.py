@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from loopkit.errors import InvalidConfig
-from loopkit.logs.load import Loadable, load
+from loopkit.logs.loading import Loadable, load
 from loopkit.logs.problems import Errors
 from loopkit.logs.summary import causes
 from loopkit.reprs import counted

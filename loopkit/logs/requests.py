@@ -142,7 +142,7 @@ def _time(part: Part, at: int) -> str | None:
 
 
 def export(parts: Sequence[Part], path: Path, salt: bytes, block: int) -> int:
-    """Write a trace, as `loopkit.logs.load.Logs.export_trace` says."""
+    """Write a trace, as `loopkit.logs.collection.Logs.export_trace` says."""
     if not isinstance(salt, bytes):
         raise InvalidConfig("salt", f"{kind_of(salt)} is no bytes", f"Give at least {SALT} random ones")
     if len(salt) < SALT:

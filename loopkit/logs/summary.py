@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopkit.logs.load import Logs
+from loopkit.logs.collection import Logs
 from loopkit.reprs import counted, shown
 
 __all__ = ["causes", "summary", "traced"]

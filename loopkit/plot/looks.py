@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.contract.request import Request
 from loopkit.errors import InvalidConfig, kind_of
-from loopkit.logs.load import Logs
+from loopkit.logs.collection import Logs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

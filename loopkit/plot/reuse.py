@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from loopkit.logs.collection import Logs
 from loopkit.logs.frames.build import finding
-from loopkit.logs.load import Logs
 from loopkit.plot.groups import Group, Run, Stack, groups_of, labels_of, runs_of, same_work
 from loopkit.plot.looks import DARK, GREY, PLAIN, STYLES, characters, frame_of, new_axes, numbers, shown
 

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopkit.cache.reading_speed import ReadingLine, reading_line
-from loopkit.logs.load import Logs
+from loopkit.logs.collection import Logs
 from loopkit.plot.looks import frame_of, new_axes, numbers
 
 if TYPE_CHECKING:

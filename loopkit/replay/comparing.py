@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from loopkit.contract.records import ReplayRecord
 from loopkit.errors import InvalidConfig, kind_of
-from loopkit.logs.load import Logs
+from loopkit.logs.collection import Logs
 from loopkit.replay.costs import UNCHANGED
 from loopkit.replay.recorded import Requests, kept, survey
 from loopkit.replay.sending import emptied, sent

@@ -17,7 +17,7 @@ from loopkit.contract.request import Request, replayed
 from loopkit.encoding import decode, encode
 from loopkit.errors import InvalidConfig, LogError, kind_of
 from loopkit.ids import Timestamp
-from loopkit.logs.load import Logs
+from loopkit.logs.collection import Logs
 from loopkit.replay.variants import Variant, applied
 from loopkit.server.client import Server
 from loopkit.session.session import Session

@@ -25,7 +25,8 @@ from loopkit.contract.request import Request
 from loopkit.encoding import decode
 from loopkit.errors import ServerRefused
 from loopkit.ids import SessionId, Timestamp
-from loopkit.logs.load import Logs, load
+from loopkit.logs.collection import Logs
+from loopkit.logs.loading import load
 from loopkit.replay.recorded import Recorded, Requests, kept, recorded, survey
 from loopkit.replay.variants import Change, Variant, applied, variant_of
 from loopkit.server.client import Server

@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 
 from loopkit.errors import InvalidConfig
 from loopkit.ids import SessionId
-from loopkit.logs.load import Loadable, Logs, load
+from loopkit.logs.collection import Logs
+from loopkit.logs.loading import Loadable, load
 from loopkit.logs.problems import Errors
 from loopkit.plot.reuse import prefix_reuse
 from loopkit.reprs import Card, counted

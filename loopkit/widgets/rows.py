@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopkit.logs.load import Logs
+from loopkit.logs.collection import Logs
 
 __all__ = ["cells", "epochs_of", "requests_of", "sessions_of"]
 

@@ -23,7 +23,7 @@ from tests.benchmarks.transcripts import write_transcripts
 OURS = """
 import json, re, sys, time
 from pathlib import Path
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 
 first = load(next(Path(sys.argv[1]).rglob("*.jsonl")), progress=False)
 first.usage, first.cache_loss  # what pandas makes ready once

@@ -11,7 +11,7 @@ from time import process_time
 import duckdb
 import pandas as pd
 
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from tests.benchmarks.agent_logs import write_home, write_log
 from tests.benchmarks.table import Row, interleaved
 
@@ -46,7 +46,7 @@ from placed where kind = 'usage'
 
 PEAK = """
 import re, sys
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 
 def peak():
     with open("/proc/self/status") as file:

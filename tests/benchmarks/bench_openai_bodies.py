@@ -19,7 +19,7 @@ from tests.benchmarks.table import Row
 
 OURS = """
 import json, sys, time
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 
 started = time.process_time()
 logs = load(sys.argv[1], progress=False)

@@ -11,7 +11,7 @@ import pytest
 from loopkit.cache import Prices, Seen, cost
 from loopkit.contract.records import Usage
 from loopkit.errors import InvalidConfig
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from tests.logs.make import kept, replay, start, write, write_session
 
 WRITTEN = Prices(uncached=3, cached=0.3, cache_write=3.75, output=15)

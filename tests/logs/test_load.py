@@ -15,9 +15,10 @@ import pytest
 
 from loopkit.contract.records import LogRecord
 from loopkit.errors import InvalidConfig, LogError, TornLog
-from loopkit.logs.frames.dask import scan
+from loopkit.logs.collection import Logs
+from loopkit.logs.dask_frames import scan
 from loopkit.logs.gate import gate
-from loopkit.logs.load import Logs, load
+from loopkit.logs.loading import load
 from loopkit.session.journal import close_line
 from tests.logs.make import assistant, end, kept, loss, replay, result, stamp, start, usage, user, write, write_session
 

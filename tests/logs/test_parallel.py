@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 from loopkit.errors import TornLog
 from loopkit.logs import parallel
 from loopkit.logs.frames import schema
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from tests.logs import make
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from loopkit.cli.main import main
 from loopkit.encoding import decode
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.logs.summary import summary
 from tests.logs.make import assistant, kept, loss, replay, start, usage, user, write, write_session
 from tests.logs.test_load import TOOLS

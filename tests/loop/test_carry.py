@@ -13,7 +13,7 @@ import pytest
 from loopkit.contract.records import Assistant, LogRecord, ToolResult, Usage, UsageRecord, User
 from loopkit.errors import ContextExceeded, InvalidConfig, ServerRefused
 from loopkit.ids import SessionId, Timestamp
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.loop.epochs import ASK_FOR_SUMMARY, SUMMARY
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import resume

@@ -15,7 +15,7 @@ from loopkit.contract.records import EpochEnd, SessionStart, ToolResult, Usage, 
 from loopkit.contract.request import Request
 from loopkit.errors import ContextExceeded, EpochTooLarge, InvalidConfig, OutOfOrder, PendingCalls
 from loopkit.ids import SessionId
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.loop.epochs import fits
 from loopkit.loop.limits import Limits
 from loopkit.loop.loop import Loop

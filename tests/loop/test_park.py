@@ -15,7 +15,7 @@ import pytest
 from loopkit.contract.neutralise import DEFAULT
 from loopkit.contract.records import Usage
 from loopkit.errors import InvalidConfig, ServerRefused, SessionIOError
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import resume
 from loopkit.server.client import Server, serve

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from loopkit.contract.records import LogRecord
 from loopkit.errors import InvalidConfig
-from loopkit.logs.load import Logs, load
+from loopkit.logs.collection import Logs
+from loopkit.logs.loading import load
 from loopkit.plot import prefix_reuse
 from loopkit.plot.groups import Stack
 from loopkit.plot.looks import STYLES

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from loopkit.cache import reading_line
 from loopkit.errors import InvalidConfig
 from loopkit.logs.frames.schema import dtypes, empty
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.plot import timeline
 from tests.logs.make import kept, start, write_session
 from tests.plot.looking import drawn, legend

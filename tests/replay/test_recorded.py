@@ -13,7 +13,7 @@ from loopkit import record, replay
 from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.encoding import sha256
 from loopkit.errors import InvalidConfig, LogError
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.replay.recorded import recorded, survey
 from loopkit.replay.variants import Sent, variant_of
 from loopkit.server.client import Server, serve

@@ -14,7 +14,7 @@ from msgspec import structs
 from loopkit import replay
 from loopkit.contract.records import ReplayRecord, UsageRecord
 from loopkit.errors import InvalidConfig, LogError, ServerError, SessionIOError
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import start
 from loopkit.replay.variants import Sent

@@ -12,7 +12,7 @@ import pytest
 
 from loopkit.errors import BaselineError, LogError, SessionIOError, SessionNotFound
 from loopkit.ids import SessionId
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.session.salvage import salvage
 from loopkit.session.session import Session
 from loopkit.session.verify import verify

@@ -9,7 +9,7 @@ from ipywidgets import Button
 
 from loopkit import replay
 from loopkit.errors import InvalidConfig, LogError, TornLog
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.server.client import Server
 from loopkit.widgets.explorer import LogExplorer
 from tests.logs.make import end, kept, start, user, write_session

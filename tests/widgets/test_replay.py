@@ -10,7 +10,7 @@ import pytest
 from loopkit import replay
 from loopkit.contract.records import ReplayRecord
 from loopkit.errors import InvalidConfig, LoopBusy, StreamCut
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 from loopkit.widgets.replay import CHOICE, Replay

@@ -13,7 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["CONTENT", "FRAMES", "SOURCES", "Column", "array", "build", "dtypes", "empty"]
+from loopkit.errors import InvalidConfig
+
+__all__ = ["CONTENT", "FRAMES", "SOURCES", "Column", "array", "build", "columns", "dtypes", "empty"]
 
 SOURCES = [
     *("loopkit", "replay", "recorded", "claude_code", "pi", "codex", "inspect"),
@@ -188,6 +190,52 @@ def dtypes(frame: str) -> dict[str, Any]:
     ['session', 'epoch', 'started']
     """
     return {column.name: column.dtype for column in FRAMES[frame]}
+
+
+def columns(frame: str) -> pd.DataFrame:
+    """Return a description of a frame's columns.
+
+    Parameters
+    ----------
+    frame : str
+        Name of a frame of `Logs`, such as ``"usage"``.
+
+    Returns
+    -------
+    DataFrame
+        One row per column of the frame, in order: ``name``, ``dtype``, ``unit`` (missing where it has none) and ``meaning``.
+
+    Raises
+    ------
+    InvalidConfig
+        If there is no such frame.
+
+    Examples
+    --------
+    >>> columns("usage").set_index("name").loc["ttft_ms", ["dtype", "unit"]].tolist()
+    ['Float64', 'ms']
+    """
+    if frame not in FRAMES:
+        raise InvalidConfig("frame", f"there is no frame {frame!r}", f"Use one of {', '.join(FRAMES)}")
+    every = FRAMES[frame] + ((CONTENT,) if frame == "messages" else ())
+    described = {
+        "name": [column.name for column in every],
+        "dtype": [dtype_name(column.dtype) for column in every],
+        "unit": [column.unit for column in every],
+        "meaning": [column.doc for column in every],
+    }
+    return pd.DataFrame(described, dtype=STRING)
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return a dtype's name as documentation shows it.
+
+    Examples
+    --------
+    >>> dtype_name(TIME), dtype_name(SOURCE), dtype_name(COUNT)
+    ('datetime64[us, UTC]', 'category', 'Int64')
+    """
+    return "string" if isinstance(dtype, pd.StringDtype) else str(dtype)
 
 
 def empty(frame: str) -> pd.DataFrame:

@@ -24,9 +24,9 @@ import loopkit as lk
 from loopkit.cache.losses.observation import Seen
 from loopkit.contract.provenance import Role
 from loopkit.errors import LogError, TornLog
+from loopkit.logs.collection import Logs
 from loopkit.logs.foreign import formats
 from loopkit.logs.frames import schema
-from loopkit.logs.load import Logs
 from loopkit.logs.summary import summary
 
 HERE = Path(__file__).parents[3] / "data" / "foreign"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from loopkit.contract.provenance import Role
 from loopkit.contract.records import Usage
+from loopkit.logs.collection import Logs
 from loopkit.logs.foreign.entries import Call, Entry, Said
 from loopkit.logs.foreign.text_source import Source
 from loopkit.logs.foreign.to_parts import parts_of
 from loopkit.logs.frames.columns import Part
-from loopkit.logs.load import Logs
 
 SAID: list[Entry] = []
 

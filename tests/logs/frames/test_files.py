@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from loopkit.contract.records import LogRecord
 from loopkit.errors import InvalidConfig, LogError
+from loopkit.logs.collection import Logs
 from loopkit.logs.frames import schema
-from loopkit.logs.load import Logs, load
+from loopkit.logs.loading import load
 from tests.logs.make import assistant, end, kept, loss, replay, result, start, usage, user, write, write_session
 from tests.logs.test_load import TOOLS, column
 

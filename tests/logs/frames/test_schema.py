@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from loopkit.logs.collection import Logs
 from loopkit.logs.frames import schema
-from loopkit.logs.load import Logs, load
+from loopkit.logs.loading import load
 from tests.logs.make import kept, replay, start, write, write_session
 
 EMPTY = Logs(())

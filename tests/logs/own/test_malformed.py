@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from loopkit.errors import TornLog
-from loopkit.logs.load import Logs, load
+from loopkit.logs.collection import Logs
+from loopkit.logs.loading import load
 
 HOME = Path(__file__).parents[3] / "data" / "malformed"
 FOUND = [

@@ -19,7 +19,8 @@ from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.contract.records import LogRecord
 from loopkit.encoding import decode, sha256
 from loopkit.errors import BaselineError, BaselineMismatch, InvalidConfig, LogError, TornLog
-from loopkit.logs.load import Logs, load
+from loopkit.logs.collection import Logs
+from loopkit.logs.loading import load
 from loopkit.logs.problems import Errors
 from loopkit.loop.start import start as begin
 from loopkit.server.client import connect, serve

@@ -19,7 +19,8 @@ import pandas as pd
 from msgspec import UNSET
 
 from loopkit.contract.records import CacheLoss, EpochEnd, LogRecord, SessionStart, UsageRecord, encode_record
-from loopkit.logs.load import Logs, load
+from loopkit.logs.collection import Logs
+from loopkit.logs.loading import load
 from tests.logs.make import assistant, closed, end, loss, result, start, usage, user, write_session
 
 MUTANTS = int(os.environ.get("LOOPKIT_MUTANTS", "300"))

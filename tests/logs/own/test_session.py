@@ -9,7 +9,7 @@ import pandas as pd
 from loopkit.contract.baseline import Baseline
 from loopkit.contract.records import ServerFacts, TagsFacts
 from loopkit.ids import SessionId
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.session.session import Session
 from tests.logs.make import end, kept
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loopkit.contract.records import LogRecord
 from loopkit.encoding import sha256
 from loopkit.errors import SessionIOError, TornLog
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.logs.own import reader
 from loopkit.logs.own.checksums import Lines
 from loopkit.logs.own.headers import Heads, heads

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from loopkit import sweep
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from loopkit.loop.start import start
 from loopkit.server.client import Server
 from loopkit.server.embedded.slot_pool import Handout

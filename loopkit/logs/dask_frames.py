@@ -14,7 +14,7 @@ import pandas as pd
 from loopkit.errors import InvalidConfig, LogError
 from loopkit.logs.find import File, Loadable
 from loopkit.logs.frames import schema
-from loopkit.logs.load import look, read_all
+from loopkit.logs.loading import find_files, read_files
 from loopkit.logs.parallel import batches, sizes_of
 from loopkit.logs.problems import Errors
 from loopkit.session.store import is_log_name
@@ -76,7 +76,7 @@ def scan(what: Loadable, *, errors: Errors = "raise", partition_bytes: int = 1 <
         import dask.dataframe as dd
     except ImportError:
         raise InvalidConfig("dask", "it is not installed, and scan needs it", "pip install 'loopkit-lab[scale]'") from None
-    files, _ = look(what, errors)
+    files, _ = find_files(what, errors)
     groups = [*_groups(files, partition_bytes)] or [[]]
     size = sum(sizes_of(files))  # logs grow: dask must not take a scan for an earlier one, whose results it may hold
     with dask.config.set({"dataframe.convert-string": False}):  # the schema says what a string is
@@ -113,4 +113,4 @@ def _groups(files: list[File], most: int) -> Iterator[list[File]]:
 
 def _frame(files: list[File], name: str, errors: Errors, size: int) -> pd.DataFrame:
     """One frame of one partition; ``size`` only tells this scan from an earlier one."""
-    return getattr(read_all(files, errors=errors, progress=False), name)  # type: ignore[no-any-return]
+    return getattr(read_files(files, errors=errors, progress=False), name)  # type: ignore[no-any-return]

@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster, get_worker
 from loopkit import logs
 from loopkit.errors import LogError, TornLog
 from loopkit.logs.frames import schema
-from loopkit.logs.load import load
+from loopkit.logs.loading import load
 from tests.benchmarks.transcripts import write_transcripts
 from tests.logs import make
 
