@@ -210,7 +210,7 @@ class Server:
         --------
         >>> with serve("tiny") as server:
         ...     server.tags()
-        <Tags d6ebeb1439b5d8d9: the shapes, 2 literals, 0 cuts>
+        <Tags d6ebeb1439b5d8d9: 2 literals, 0 cuts>
         """
         if self._tags is None:
             self._tags = server_tags(self.wire)
