@@ -355,7 +355,7 @@ def _replay(asked: argparse.Namespace) -> int:
     figure = Figure(figsize=(9.5, 1.5 + 0.62 * frame["variant"].nunique()), layout="constrained")
     plot.compare(frame, ax=figure.subplots())
     figure.savefig(picture, dpi=150)
-    print(replay.told(replay.summary(frame)))
+    print(replay.describe(replay.summary(frame)))
     print(f"Figure, frame and logs: {asked.out}/")
     return 0
 

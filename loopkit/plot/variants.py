@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopkit.plot.looks import GREY, PLAIN, STYLES, frame_of, new_axes, numbers, shown
-from loopkit.replay.costs import UNCHANGED
+from loopkit.replay.summaries import UNCHANGED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

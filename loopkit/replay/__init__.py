@@ -1,14 +1,24 @@
-"""Experiments: what was sent, sent again, unchanged or with one thing changed on purpose, and what the cache did.
+"""Replays: recorded requests sent again, unchanged or with one deliberate change, and what the cache did.
 
-``run`` sends it once, ``compare`` measures what each change costs on the same work; ``summary`` gives that in one row a variant,
-``told`` as a text.
+`run` sends them once. `compare` measures what each change costs on the same work. `summary` gives one row per variant and
+`describe` the same as text.
 """
 
-from loopkit.replay.comparing import compare
-from loopkit.replay.costs import summary, told
-from loopkit.replay.sending import run
+from typing import Any
 
-__all__ = ["compare", "run", "summary", "told"]
+from loopkit.deprecation import renamed_names
+from loopkit.replay.comparison import compare
+from loopkit.replay.runs import run
+from loopkit.replay.summaries import describe, summary
+from loopkit.replay.variants import EditableRequest, Variant
+
+__all__ = ["EditableRequest", "Variant", "compare", "describe", "run", "summary"]
+
+_renamed = renamed_names(__name__, {"told": "describe"})
+
+
+def __getattr__(name: str) -> Any:
+    return _renamed(name)
 
 
 def __dir__() -> list[str]:

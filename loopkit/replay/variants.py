@@ -1,8 +1,7 @@
-"""Variants: one thing changed on purpose in a request, so that its price can be measured on the same work.
+"""Variants: deliberate changes of a request, each a mistake that real clients make, to measure what it costs.
 
-A variant gets a request taken apart, as the JSON texts that stand in its body, and gives another; what it does not touch stays
-byte for byte. Each does to every request what a careless client does, and nothing else. Pure, so that a run can be repeated: the
-moment that a clock would show comes in from outside, and a shuffle depends on the number of the request alone.
+A variant takes a request split into JSON texts and returns an edited one. Everything it does not touch stays byte for byte.
+Variants are pure, so that a run can be repeated: the time is an input, and a shuffle depends only on the request's number.
 """
 
 from __future__ import annotations
@@ -20,43 +19,43 @@ from loopkit.cache.prefixes.splice import spliced
 from loopkit.encoding import decode, encode
 from loopkit.errors import InvalidConfig, kind_of
 
-__all__ = ["VARIANTS", "Change", "Sent", "Variant", "applied", "variant_of", "window"]
+__all__ = ["VARIANTS", "Change", "EditableRequest", "Variant", "applied", "variant_of", "window"]
 
 RESULTS_KEPT: Final = 3
 TURNS_KEPT: Final = 2
 CLEARED: Final = b'"(This result was cleared to save space.)"'
 
 
-class Sent(NamedTuple):
-    """A request, taken apart: what a variant gets, and gives with ``_replace``. All of it is JSON text in bytes, quotes included.
+class EditableRequest(NamedTuple):
+    """A request split into JSON texts. A variant takes one and returns one, usually made with ``_replace``.
 
     Examples
     --------
-    >>> sent = Sent({"model": b'"tiny"'}, [b'{"role":"user","content":"Hi."}'], 1, "2026-11-30T07:31:05.000000Z")
-    >>> sent._replace(members={**sent.members, "temperature": b"0.5"}).members
+    >>> request = EditableRequest({"model": b'"tiny"'}, [b'{"role":"user","content":"Hi."}'], 1, "2026-11-30T07:31:05.000000Z")
+    >>> request._replace(members={**request.members, "temperature": b"0.5"}).members
     {'model': b'"tiny"', 'temperature': b'0.5'}
     """
 
     members: Mapping[str, bytes]
-    "All of the body but its messages, by name: JSON text each."
+    "The members of the body except the messages, by name, as JSON text in bytes (strings with their quotes)."
     messages: Sequence[bytes]
-    "JSON text each."
+    "The messages, as JSON text in bytes."
     number: int
-    "1, 2, 3, … within the replay."
-    moment: str
-    "When it is sent, RFC 3339."
+    "Number of the request within the replay, from 1."
+    timestamp: str
+    "When the request is sent, RFC 3339."
 
 
-Change: TypeAlias = Callable[[Sent], Sent]
+Change: TypeAlias = Callable[[EditableRequest], EditableRequest]
 
 
 class Variant(NamedTuple):
-    """A named change. One of your own is a function from `Sent` to `Sent`; its name is the variant's.
+    """A named change of requests. Any function from `EditableRequest` to `EditableRequest` works; its name names the variant.
 
     Examples
     --------
-    >>> def shouting(sent: Sent) -> Sent:
-    ...     return sent._replace(messages=[text.upper() if b"user" in text else text for text in sent.messages])
+    >>> def shouting(request: EditableRequest) -> EditableRequest:
+    ...     return request._replace(messages=[text.upper() if b"user" in text else text for text in request.messages])
     >>> body = b'{"messages":[{"role":"system","content":"Hi"}, {"role":"user","content":"ho"}]}'
     >>> applied(variant_of(shouting), body, 1, "2026-11-30T07:31:05.000000Z")
     b'{"messages":[{"role":"system","content":"Hi"}, {"ROLE":"USER","CONTENT":"HO"}]}'
@@ -66,50 +65,52 @@ class Variant(NamedTuple):
     change: Change
 
 
-def applied(variant: Variant, body: bytes, number: int, moment: str) -> bytes:
-    """The body of a request with a variant's change in it.
+def applied(variant: Variant, body: bytes, number: int, timestamp: str) -> bytes:
+    """Return the body of a request with a variant's change.
 
     Raises
     ------
     InvalidConfig
-        When the body is no chat request, or what the variant gives is none.
+        If the body is not a chat request, or the variant does not return one.
     """
     found = read(body)
     if found is None or found.opening is None:
-        why = f"the body of request {number} is no JSON object with messages that says each member once"
-        raise InvalidConfig("requests", why, "Without a variant any body can be replayed")
+        why = f"the body of request {number} is not a JSON object with messages and unique members"
+        raise InvalidConfig("requests", why, "Replay it without a variant")
     values = {name: bytes(value) for name, value in decode(body, dict[str, Raw]).items()}
     opening, messages = found.opening.name, [body[span.start : span.stop] for span in found.messages]
     members = {name: value for name, value in values.items() if name != opening}
     try:
-        given = variant.change(Sent(members, messages, number, moment))
+        given = variant.change(EditableRequest(members, messages, number, timestamp))
     except msgspec.MsgspecError as error:
-        raise InvalidConfig("requests", f"request {number} is no chat request: {error}", "Leave it out") from error
-    if not _is_sent(given):
-        why = f"what {variant.name} makes of request {number} is no Sent of JSON texts in bytes"
-        raise InvalidConfig("variant", why, "Give what it got, with _replace")
+        raise InvalidConfig("requests", f"request {number} is not a chat request: {error}", "Leave this request out") from error
+    if not _is_valid(given):
+        why = f"{variant.name} did not return an EditableRequest of JSON texts in bytes for request {number}"
+        raise InvalidConfig("variant", why, "Return request._replace(…)")
     changes: dict[str, bytes | None] = {name: value for name, value in given.members.items() if values.get(name) != value}
     changes |= dict.fromkeys(members.keys() - given.members.keys())
     if list(given.messages) != messages:
         changes[opening] = b"[" + b",".join(given.messages) + b"]"
     changed = spliced(body, changes) if changes else body
     if changes and read(changed) is None:
-        raise InvalidConfig(
-            "variant", f"what {variant.name} makes of request {number} is no JSON", "Give JSON texts, as it got them"
-        )
+        raise InvalidConfig("variant", f"{variant.name} returned invalid JSON for request {number}", "Return JSON texts in bytes")
     return changed
 
 
-def _is_sent(given: object) -> bool:
-    """Whether a function of a person's own kept to what it was to give."""
-    if not isinstance(given, Sent) or not isinstance(given.members, Mapping) or not isinstance(given.messages, list | tuple):
+def _is_valid(given: object) -> bool:
+    """Return True if a variant returned what it should."""
+    if (
+        not isinstance(given, EditableRequest)
+        or not isinstance(given.members, Mapping)
+        or not isinstance(given.messages, list | tuple)
+    ):
         return False
     texts = [*given.members.values(), *given.messages]
     return all(isinstance(name, str) for name in given.members) and all(isinstance(text, bytes | Raw) for text in texts)
 
 
 def variant_of(what: Variant | Change | str) -> Variant:
-    """A variant by its name, or of a person's own function.
+    """Return a variant by its name, or wrap a function.
 
     Examples
     --------
@@ -118,7 +119,7 @@ def variant_of(what: Variant | Change | str) -> Variant:
     >>> variant_of("live_systm")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    loopkit.errors.InvalidConfig: variant: no variant 'live_systm'. There are clock_in_system, ..., tools_shuffled, window(n)
+    loopkit.errors.InvalidConfig: variant: unknown variant 'live_systm'. Choose from clock_in_system, ..., window(n)
     """
     if isinstance(what, Variant):
         return what
@@ -127,18 +128,20 @@ def variant_of(what: Variant | Change | str) -> Variant:
     if isinstance(what, str) and (turns := re.fullmatch(r"window\(([0-9]{1,9})\)", what)):
         return window(int(turns[1]))
     if not isinstance(what, str):
-        raise InvalidConfig("variant", f"{kind_of(what)} is no variant", "Give its name, or a function; compare takes several")
+        raise InvalidConfig(
+            "variant", f"expected a variant; got {kind_of(what)}", "Give a name or a function; `compare` takes several"
+        )
     if what not in VARIANTS:
-        raise InvalidConfig("variant", f"no variant {what!r}", f"There are {', '.join([*sorted(VARIANTS), 'window(n)'])}")
+        raise InvalidConfig("variant", f"unknown variant {what!r}", f"Choose from {', '.join([*sorted(VARIANTS), 'window(n)'])}")
     return VARIANTS[what]
 
 
 def window(turns: int) -> Variant:
-    """Only the last turns are sent. A turn begins with a user's message, so no result is left without its call."""
+    """Return the variant that sends only the last turns. A turn begins with a user message, so calls keep their results."""
     if turns < 1:
-        raise InvalidConfig("variant", f"window({turns}) would send no turn", "Give 1 or more")
+        raise InvalidConfig("variant", f"window({turns}) would send no turn", "Give at least 1")
 
-    def change(sent: Sent) -> Sent:
+    def change(sent: EditableRequest) -> EditableRequest:
         starts = _turns(sent.messages)
         if len(starts) <= turns:
             return sent
@@ -147,17 +150,17 @@ def window(turns: int) -> Variant:
     return Variant(f"window({turns})", change)
 
 
-def _clock_in_system(sent: Sent) -> Sent:
-    """The system prompt begins with the time, to the microsecond: the commonest mistake."""
-    return _before_system(sent, f"The time is {sent.moment}.\n\n")
+def _clock_in_system(sent: EditableRequest) -> EditableRequest:
+    """Put the current time, to the microsecond, at the start of the system prompt: the most common mistake."""
+    return _before_system(sent, f"The time is {sent.timestamp}.\n\n")
 
 
-def _live_system(sent: Sent) -> Sent:
-    """The system prompt is read again for each turn, and begins with a line that has changed since."""
+def _live_system(sent: EditableRequest) -> EditableRequest:
+    """Rebuild the system prompt for each turn, starting with a line that changes."""
     return _before_system(sent, f"Messages from the user so far: {len(_turns(sent.messages))}.\n\n")
 
 
-def _before_system(sent: Sent, line: str) -> Sent:
+def _before_system(sent: EditableRequest, line: str) -> EditableRequest:
     at = next((at for at, text in enumerate(sent.messages) if _member(text, "role") in ("system", "developer")), None)
     if at is None:
         return sent
@@ -166,57 +169,57 @@ def _before_system(sent: Sent, line: str) -> Sent:
     return _with_messages(sent, {at: spliced(sent.messages[at], {"content": encode(parts)})})
 
 
-def _tools_shuffled(sent: Sent) -> Sent:
-    """The tools come in any order in each request, as out of a set; of two that is the same one half of the time."""
+def _tools_shuffled(sent: EditableRequest) -> EditableRequest:
+    """Shuffle the tools in each request, as if they came from a set. Two tools keep their order half of the time."""
     tools = _items(sent.members.get("tools", b"[]"))
-    random.Random(sent.number).shuffle(tools)  # noqa: S311  # to be the same in each run, not to be secret
+    random.Random(sent.number).shuffle(tools)  # noqa: S311  # reproducible, not secret
     return sent._replace(members={**sent.members, "tools": _array(tools)}) if len(tools) > 1 else sent
 
 
-def _history_reserialised(sent: Sent) -> Sent:
-    """Arguments of calls of earlier turns were stored as objects, and are written anew: keys sorted, no spaces."""
+def _history_reserialised(sent: EditableRequest) -> EditableRequest:
+    """Re-serialise the tool-call arguments of earlier turns: keys sorted, no spaces."""
     earlier = sent.messages[: max(_turns(sent.messages), default=0)]
     return _with_messages(sent, {at: _reserialised(text) for at, text in enumerate(earlier)})
 
 
 def _reserialised(message: bytes) -> bytes:
     calls = decode(message, dict[str, Raw]).get("tool_calls", b"null")
-    anew = []
+    rewritten = []
     for call in _items(calls):
         function = decode(call, dict[str, Raw]).get("function", Raw(b"{}"))
         written = _member(function, "arguments")
         try:
             value = decode(written) if isinstance(written, str) else None
-        except ValueError:  # what is no JSON could not be stored as an object
+        except ValueError:  # invalid JSON cannot be stored as an object
             value = None
         if isinstance(value, dict):
             text = encode(dict(sorted(value.items()))).decode()
             call = Raw(spliced(bytes(call), {"function": spliced(bytes(function), {"arguments": encode(text)})}))
-        anew.append(call)
-    return spliced(message, {"tool_calls": _array(anew)}) if anew else message
+        rewritten.append(call)
+    return spliced(message, {"tool_calls": _array(rewritten)}) if rewritten else message
 
 
-def _reasoning_dropped(sent: Sent) -> Sent:
-    """What the model thought in earlier turns is left out."""
+def _reasoning_dropped(sent: EditableRequest) -> EditableRequest:
+    """Drop the reasoning of earlier turns."""
     earlier = sent.messages[: max(_turns(sent.messages), default=0)]
     out = dict.fromkeys(("reasoning_content", "reasoning"))
     thought = {at: text for at, text in enumerate(earlier) if any(_member(text, name) is not None for name in out)}
     return _with_messages(sent, {at: spliced(text, out) for at, text in thought.items()})
 
 
-def _results_cleared(sent: Sent) -> Sent:
-    """All tool results but the last three are replaced by a short note."""
+def _results_cleared(sent: EditableRequest) -> EditableRequest:
+    """Replace all tool results except the last three with a short note."""
     results = [at for at, text in enumerate(sent.messages) if _member(text, "role") == "tool"]
     return _with_messages(sent, {at: spliced(sent.messages[at], {"content": CLEARED}) for at in results[:-RESULTS_KEPT]})
 
 
-def _summarised(sent: Sent) -> Sent:
-    """All turns but the last two are replaced by one summary, here a list of what was asked."""
+def _summarised(sent: EditableRequest) -> EditableRequest:
+    """Replace all turns except the last two with one summary, here a list of the questions."""
     starts = _turns(sent.messages)
     if len(starts) <= TURNS_KEPT:
         return sent
     asked = [f"- {_text(sent.messages[at])[:80]}" for at in starts[:-TURNS_KEPT]]
-    # as a question and its answer, for there are templates that refuse two messages of the user in a row
+    # as question and answer, since some templates refuse two user messages in a row
     summary = [
         encode({"role": "user", "content": "Summarise what I asked so far."}),
         encode({"role": "assistant", "content": "\n".join(["You asked:", *asked])}),
@@ -225,7 +228,7 @@ def _summarised(sent: Sent) -> Sent:
 
 
 def _turns(messages: Sequence[bytes]) -> list[int]:
-    """Where turns begin: at the messages of the user."""
+    """Return where turns begin: at the user messages."""
     return [at for at, text in enumerate(messages) if _member(text, "role") == "user"]
 
 
@@ -236,12 +239,12 @@ def _text(message: bytes) -> str:
 
 
 def _member(message: bytes | Raw, name: str) -> Any:
-    """A member's value; None where it has none."""
+    """Return a member's value, or None."""
     value = decode(message, dict[str, Raw]).get(name)
     return None if value is None else decode(value)
 
 
-def _with_messages(sent: Sent, changed: Mapping[int, bytes]) -> Sent:
+def _with_messages(sent: EditableRequest, changed: Mapping[int, bytes]) -> EditableRequest:
     return sent._replace(messages=[changed.get(at, text) for at, text in enumerate(sent.messages)])
 
 
@@ -265,4 +268,4 @@ VARIANTS: Final[Mapping[str, Variant]] = {
         _summarised,
     )
 }
-"""Those that need no number, by their names."""
+"""The variants without a parameter, by name."""

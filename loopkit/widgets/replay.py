@@ -14,8 +14,8 @@ import pandas as pd
 
 from loopkit.contract.records import ReplayRecord, UsageRecord
 from loopkit.errors import InvalidConfig, LoopBusy, ServerError, kind_of
-from loopkit.replay.comparing import compare, variants_of
-from loopkit.replay.costs import summary
+from loopkit.replay.comparison import compare, variants_of
+from loopkit.replay.summaries import summary
 from loopkit.replay.variants import VARIANTS
 from loopkit.reprs import Card, counted
 from loopkit.server.client import Server

@@ -259,7 +259,8 @@ def test_a_warning_is_a_line_of_its_own_above_the_bar(tmp_path: Path) -> None:
         session, out = tmp_path / "sessions" / "s", tmp_path / "out"
         done = loopkit("replay", session, "--url", script.url, "--variants", "clock_in_system", "--out", out)
     assert done.returncode == 0, done.stderr
-    said = "loopkit: a run may find what the one before left, see the column cold: there is no slot that could be emptied"
+    note = "loopkit: A run may find prompts that an earlier run left in the cache (see the column `cold`): "
+    said = f"{note}the server has no slot that can be erased."
     assert said in re.split("[\r\n]", done.stderr)
     assert "Warning" not in done.stderr
     assert ".py" not in done.stderr
@@ -281,7 +282,7 @@ def test_replay_measures_variants_and_writes_the_frame(tiny: Server, tmp_path: P
     assert [row[0] for row in rows[1:4]] == ["unchanged", "clock_in_system", "window(2)"]
     assert rows[1][2] == "0"
     assert [row[-1] for row in rows[2:4]] == ["system_changed", "history_changed"]
-    assert "clock_in_system read " in done.stdout
+    assert "clock_in_system processed " in done.stdout
     assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
     frame = pd.read_csv(out / "compare.csv")
     assert len(frame) == 18

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopkit.errors import InvalidConfig
-from loopkit.replay.variants import VARIANTS, Sent, Variant, applied, variant_of, window
+from loopkit.replay.variants import VARIANTS, EditableRequest, Variant, applied, variant_of, window
 
 MOMENT = "2026-11-30T07:31:05.000001Z"
 Message = dict[str, Any]
@@ -96,9 +96,9 @@ def test_a_message_changes_in_its_member_alone(body: bytes, variant: Variant, nu
 
 @given(bodies(), st.sampled_from(ALL), st.integers(1, 9))
 def test_what_is_not_changed_stays_byte_for_byte(body: bytes, variant: Variant, number: int) -> None:
-    seen: list[Sent] = []
+    seen: list[EditableRequest] = []
 
-    def looking(sent: Sent) -> Sent:
+    def looking(sent: EditableRequest) -> EditableRequest:
         seen.append(sent)
         return sent
 
@@ -203,7 +203,7 @@ def test_a_summary_stands_for_all_turns_but_the_last_two() -> None:
 
 
 def test_a_function_of_ones_own_may_take_members_out_and_put_some_in() -> None:
-    def colder(sent: Sent) -> Sent:
+    def colder(sent: EditableRequest) -> EditableRequest:
         return sent._replace(members={"seed": str(sent.number).encode()}, messages=sent.messages[:1])
 
     assert json.loads(applied(variant_of(colder), BODY, 7, MOMENT)) == {
@@ -212,10 +212,10 @@ def test_a_function_of_ones_own_may_take_members_out_and_put_some_in() -> None:
     }
     assert variant_of(colder).name == "colder"
 
-    def broken(sent: Sent) -> Sent:
+    def broken(sent: EditableRequest) -> EditableRequest:
         return sent._replace(messages=[b"{"])
 
-    with pytest.raises(InvalidConfig, match="what broken makes of request 1 is no JSON"):
+    with pytest.raises(InvalidConfig, match="broken returned invalid JSON for request 1"):
         applied(variant_of(broken), BODY, 1, MOMENT)
 
 
@@ -223,14 +223,14 @@ def test_names_that_are_none_and_bodies_that_are_none_are_refused() -> None:
     assert sorted(VARIANTS) == sorted([*MAY_CHANGE, "tools_shuffled", "summarised"])
     assert variant_of("window(12)").name == "window(12)"
     for name in ("window", "window(-1)", "live"):
-        with pytest.raises(InvalidConfig, match=r"There are clock_in_system, .*, window\(n\)"):
+        with pytest.raises(InvalidConfig, match=r"Choose from clock_in_system, .*, window\(n\)"):
             variant_of(name)
     with pytest.raises(InvalidConfig, match=r"window\(0\) would send no turn"):
         variant_of("window(0)")
     for body in (b"[]", b'{"prompt":"x"}', b'{"n":1,"n":2,"messages":[]}'):
-        with pytest.raises(InvalidConfig, match="request 3 is no JSON object with messages"):
+        with pytest.raises(InvalidConfig, match="request 3 is not a JSON object with messages"):
             applied(variant_of("summarised"), body, 3, MOMENT)
-    with pytest.raises(InvalidConfig, match="request 3 is no chat request: Expected `object`"):
+    with pytest.raises(InvalidConfig, match="request 3 is not a chat request: Expected `object`"):
         applied(variant_of("summarised"), b'{"messages":["x"]}', 3, MOMENT)
 
 
@@ -248,7 +248,7 @@ def test_names_that_are_none_and_bodies_that_are_none_are_refused() -> None:
     ],
 )
 def test_a_function_that_gives_no_request_is_refused(change: Any) -> None:
-    with pytest.raises(InvalidConfig, match="makes of request 1 is no Sent of JSON texts"):
+    with pytest.raises(InvalidConfig, match="did not return an EditableRequest of JSON texts"):
         applied(Variant("mine", change), BODY, 1, MOMENT)
-    with pytest.raises(InvalidConfig, match="an int is no variant"):
+    with pytest.raises(InvalidConfig, match="expected a variant; got an int"):
         variant_of(5)  # type: ignore[arg-type]

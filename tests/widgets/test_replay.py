@@ -59,7 +59,7 @@ def test_the_comparison_fills_in_run_by_run(session: Session, tiny: Server) -> N
     assert open_things() == opened
 
 
-@pytest.mark.filterwarnings("ignore:a run may find what the one before left")
+@pytest.mark.filterwarnings("ignore:A run may find prompts")
 def test_stop_cuts_the_request_under_way_and_keeps_what_was_measured(tmp_path: Path) -> None:
     reached = threading.Event()
     answers = [done(30, 0, 6), done(30, 0, 6), [*sse(text("Do")), reached.set, HANG]]
@@ -79,7 +79,7 @@ def test_stop_cuts_the_request_under_way_and_keeps_what_was_measured(tmp_path: P
         assert load(tmp_path).sessions["source"].tolist() == ["loopkit", "replay"]
 
 
-@pytest.mark.filterwarnings("ignore:a run may find what the one before left")
+@pytest.mark.filterwarnings("ignore:A run may find prompts")
 def test_an_error_is_shown_and_raised_where_it_is_waited_for(tmp_path: Path) -> None:
     with scripted(done(30, 0, 6), sse(text("Do"))) as (server, _), begin(server, tmp_path) as loop:
         loop.ask("One.")
@@ -96,7 +96,7 @@ def test_an_error_is_shown_and_raised_where_it_is_waited_for(tmp_path: Path) -> 
                 panel.wait()
 
 
-@pytest.mark.filterwarnings("ignore:a run may find what the one before left")
+@pytest.mark.filterwarnings("ignore:A run may find prompts")
 def test_a_comparison_that_cannot_be_made_leaves_the_last_one(tmp_path: Path) -> None:
     with scripted(*[done(30, 0, 6)] * 5) as (server, _), begin(server, tmp_path) as loop:
         loop.ask("One.")
@@ -107,7 +107,7 @@ def test_a_comparison_that_cannot_be_made_leaves_the_last_one(tmp_path: Path) ->
             assert (panel._done, panel._total) == (2, 2), "a name by itself is one variant"
             good, said = panel.frame, repr(panel)
             assert good is not None
-            with pytest.raises(InvalidConfig, match="no variant 'live'"):
+            with pytest.raises(InvalidConfig, match="unknown variant 'live'"):
                 panel.run(["live"])
             assert panel.frame is good
             assert repr(panel) == said

@@ -15,8 +15,8 @@ from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
 from loopkit.loop.loop import Loop
-from loopkit.replay.comparing import COLUMNS
-from loopkit.replay.variants import Sent
+from loopkit.replay.comparison import COLUMNS
+from loopkit.replay.variants import EditableRequest
 from loopkit.server.client import Server, serve
 from tests.lab.injections import DROPS_REASONING
 from tests.loop.shop import begin, relayed
@@ -151,7 +151,7 @@ def test_a_server_that_cannot_be_emptied_is_said(tiny: Server, tmp_path: Path) -
     with (
         relayed(tiny) as (through, _),
         pytest.warns(
-            UserWarning, match="a run may find what the one before left, .*: there is no slot that could be emptied"
+            UserWarning, match="A run may find prompts that an earlier run left .*: the server has no slot that can be erased"
         ) as said,
     ):
         frame = replay.compare([Prompt(body=body)], through, ["live_system"], repeats=2, home=tmp_path, progress=False)
@@ -164,7 +164,7 @@ def test_a_server_that_cannot_be_emptied_is_said(tiny: Server, tmp_path: Path) -
 def test_a_variant_of_the_last_answer_is_judged_by_what_a_kept_contract_gives(tiny: Server, tmp_path: Path) -> None:
     """The answer that was written stands in the recorded request; that the variant changed it is the variant's loss."""
 
-    def polite(sent: Sent) -> Sent:
+    def polite(sent: EditableRequest) -> EditableRequest:
         return sent._replace(messages=[text.replace(b"Done.", b"Well. Done.") for text in sent.messages])
 
     with begin(tiny, tmp_path, system=SYSTEM) as loop:
@@ -196,20 +196,20 @@ def test_reasoning_that_is_dropped_is_lost_where_the_template_shows_it(tmp_path:
 def test_without_the_unchanged_there_is_nothing_to_compare_with(six: tuple[Loop, pd.DataFrame]) -> None:
     frame = six[1]
     for part in (frame[frame["variant"] != "unchanged"], frame[:0]):
-        with pytest.raises(InvalidConfig, match="frame: it holds no run of unchanged"):
+        with pytest.raises(InvalidConfig, match="frame: it has no rows of the variant 'unchanged'"):
             replay.summary(part)
 
 
 def test_two_of_one_name_and_no_rounds_are_refused(six: tuple[Loop, pd.DataFrame], tiny: Server) -> None:
-    def unchanged(sent: Sent) -> Sent:
+    def unchanged(sent: EditableRequest) -> EditableRequest:
         return sent
 
-    with pytest.raises(InvalidConfig, match="no variant 'live_systm'"):
+    with pytest.raises(InvalidConfig, match="unknown variant 'live_systm'"):
         replay.compare(six[0].session, tiny, "live_systm", progress=False)  # one by itself is a list of one
     for variants in (["live_system", "live_system"], [unchanged], unchanged):
         with pytest.raises(InvalidConfig, match="have the same name"):
             replay.compare(six[0].session, tiny, variants, progress=False)
-    with pytest.raises(InvalidConfig, match="repeats: 0 is not at least 1"):
+    with pytest.raises(InvalidConfig, match="repeats: expected an integer of at least 1; got 0"):
         replay.compare(six[0].session, tiny, [], repeats=0, progress=False)
 
 
@@ -217,11 +217,11 @@ def test_only_a_summary_is_told_and_its_times_say_what_they_are() -> None:
     rows = {"variant": ["unchanged"] * 3 + ["window(2)"] * 3, "repeat": [1, 2, 3] * 2, "request": 1, "changed": True}
     times = [10.0, 12.0, 11.0, 40.0, 44.0, 45.0]
     frame = pd.DataFrame(rows | {"read_tokens": 5, "lost_tokens": 0, "cause": None, "ttft_ms": times, "prompt_ms": times})
-    lines = replay.told(replay.summary(frame)).splitlines()
-    assert " ".join(lines[0].split()) == "tokens read lost first tokens, sum in ms more, median from to causes"
+    lines = replay.describe(replay.summary(frame)).splitlines()
+    assert " ".join(lines[0].split()) == "tokens processed lost time to first token, ms more (median) from to causes"
     assert lines[2].split()[3:] == ["44", "32", "30", "34"]
-    with pytest.raises(InvalidConfig, match=r"costs: .* is not among its columns\. Give what replay\.summary\(costs\) gives"):
-        replay.told(frame)
+    with pytest.raises(InvalidConfig, match=r"costs: the column .* is missing\. Give the result of replay\.summary"):
+        replay.describe(frame)
 
 
 @pytest.mark.server
@@ -229,4 +229,4 @@ def test_the_bar_moves_within_a_long_answer(tiny: Server, tmp_path: Path, capsys
     options = {"stream": True, "ignore_eos": True, "max_tokens": 100}
     body = encode({**options, "messages": [{"role": "system", "content": "Hi."}, {"role": "user", "content": "Ho."}]})
     replay.compare([Prompt(body=body)], tiny, ["clock_in_system"], home=tmp_path)
-    assert "about 64 tokens written of this answer" in capsys.readouterr().err
+    assert "about 64 tokens written" in capsys.readouterr().err

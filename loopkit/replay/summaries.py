@@ -1,7 +1,6 @@
-"""What a comparison comes to: medians and paired differences, one row a variant, and the same as a text.
+"""Summaries of a comparison: medians and paired differences per variant, as a frame and as text.
 
-Times move from run to run, so none is taken alone: each run is compared with the unchanged one of its own round. Pure arithmetic
-on a frame.
+Times vary from run to run, so each run is compared with the unchanged run of the same round.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import pandas as pd
 
 from loopkit.errors import InvalidConfig
 
-__all__ = ["UNCHANGED", "summary", "told"]
+__all__ = ["UNCHANGED", "describe", "summary"]
 
 UNCHANGED: Final = "unchanged"
 SURE: Final = 0.95
@@ -21,31 +20,32 @@ MEASURES: Final = ("read_tokens", "ttft_ms", "prompt_ms")
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """Say what each variant costs, in one row.
+    """Summarise what each variant costs, one row per variant.
 
     Parameters
     ----------
     frame : DataFrame
-        Of `compare`.
+        The result of `compare`.
 
     Returns
     -------
     DataFrame
-        Indexed by variant: ``repeats``, ``requests`` of a run, ``changed`` ones, ``lost_tokens`` and the ``causes``, the most
-        frequent first; then for ``read_tokens``, ``ttft_ms`` and ``prompt_ms``, each summed over a run: the median over the
-        rounds, and of the differences to the unchanged run of the same round the median (``…_more``) with its interval
-        (``…_low``, ``…_high``). The interval holds the true median with the ``confidence`` given.
+        Indexed by variant. ``repeats``: number of rounds. ``requests``: requests per run. ``changed``: requests whose bytes the
+        variant changed. ``lost_tokens``: median per run. ``causes``: causes of the losses, most frequent first. ``read_tokens``,
+        ``ttft_ms`` and ``prompt_ms`` are sums over a run: the median over the rounds; then ``…_more``, the median difference to
+        the unchanged run of the same round, and ``…_low`` and ``…_high``, the interval of that difference. ``confidence``: the
+        probability that the interval contains the true median.
 
     Raises
     ------
     InvalidConfig
-        When the unchanged runs are not in it.
+        If the frame has no unchanged runs.
 
     Notes
     -----
-    The interval assumes nothing of how times are distributed: of *n* differences in order it reaches from the *k*-th to the
-    *k*-th from the end, with the largest *k* for which ``1 - 2 P(X < k)``, X binomial of *n* and ½, is at least 0.95. Of fewer
-    than six it is all of them, and less sure: 5 give 0.94, 3 give 0.75. One round gives no interval.
+    The interval is distribution-free (the sign test). For *n* sorted differences it reaches from the *k*-th to the *k*-th from
+    the end, with the largest *k* for which ``1 - 2 P(X < k)`` is at least 0.95, where X is binomial with *n* and ½. Fewer than
+    six differences give their whole range and less confidence: 0.94 for 5, 0.75 for 3. One round gives no interval.
 
     Examples
     --------
@@ -58,7 +58,9 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """
     totals = frame.groupby(["variant", "repeat"], sort=False)[[*MEASURES, "lost_tokens"]].sum(min_count=1).astype("Float64")
     if UNCHANGED not in totals.index:
-        raise InvalidConfig("frame", f"it holds no run of {UNCHANGED} to compare with", "Leave those rows in")
+        raise InvalidConfig(
+            "frame", f"it has no rows of the variant {UNCHANGED!r}", "Keep these rows: the others are compared with them"
+        )
     reference = totals.loc[UNCHANGED]
     place, confidence = _interval(len(reference))
     rows: dict[str, dict[str, Any]] = {}
@@ -82,54 +84,59 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _interval(repeats: int) -> tuple[int, float | None]:
-    """How many differences in order are left out at each end, and how sure the rest is; None of one."""
+    """Return how many sorted differences to cut at each end, and the confidence of the rest (None for one round)."""
     tails = [sum(math.comb(repeats, wins) for wins in range(place + 1)) / 2**repeats for place in range((repeats + 1) // 2)]
     place = max((at for at, tail in enumerate(tails) if 1 - 2 * tail >= SURE), default=0)
     return place, None if repeats == 1 else 1 - 2 * tails[place]
 
 
-def told(costs: pd.DataFrame) -> str:
-    """Say a `summary` as a table for a terminal, and the dearest variant in a sentence.
+def describe(costs: pd.DataFrame) -> str:
+    """Return a `summary` as a text table, with one sentence about the most expensive variant.
 
     Parameters
     ----------
     costs : DataFrame
-        Of `summary`. ``first tokens`` is the time to the first token, summed over the requests of a run; ``more`` the median of
-        what it is beyond the unchanged run of the same round.
+        The result of `summary`.
+
+    Returns
+    -------
+    str
+        A table and a sentence. ``time to first token`` is summed over the requests of a run. ``more`` is the median difference
+        to the unchanged run of the same round.
 
     Raises
     ------
     InvalidConfig
-        When it is no summary.
+        If `costs` lacks columns of a summary.
 
     Examples
     --------
     >>> rows = {"variant": ["unchanged", "window(2)"], "repeat": 1, "request": 1, "changed": [False, True]}
     >>> rows |= {"read_tokens": [500, 900], "lost_tokens": [0, 400], "cause": [None, "history_changed"]}
     >>> costs = summary(pd.DataFrame(rows | {"ttft_ms": [10.0, 16.0], "prompt_ms": [9.0, 15.0]}))
-    >>> print(told(costs))  # doctest: +NORMALIZE_WHITESPACE
-              tokens read lost first tokens, sum in ms           causes
-    unchanged         500    0                      10
-    window(2)         900  400                      16  history_changed
+    >>> print(describe(costs))  # doctest: +NORMALIZE_WHITESPACE
+              tokens processed lost time to first token, ms           causes
+    unchanged              500    0                      10
+    window(2)              900  400                      16  history_changed
     <BLANKLINE>
-    window(2) read 1.8 times as many prompt tokens as unchanged for the same work.
+    window(2) processed 1.8 times as many prompt tokens as unchanged for the same work.
     """
-    names = {"read_tokens": "tokens read", "lost_tokens": "lost", "ttft_ms": "first tokens, sum in ms"}
-    between = {"ttft_ms_more": "more, median", "ttft_ms_low": "from", "ttft_ms_high": "to"}
+    names = {"read_tokens": "tokens processed", "lost_tokens": "lost", "ttft_ms": "time to first token, ms"}
+    between = {"ttft_ms_more": "more (median)", "ttft_ms_low": "from", "ttft_ms_high": "to"}
     if missing := {*names, *between, "causes", "confidence"} - set(costs.columns):
-        raise InvalidConfig("costs", f"{min(missing)} is not among its columns", "Give what replay.summary(costs) gives")
+        raise InvalidConfig("costs", f"the column {min(missing)!r} is missing", "Give the result of replay.summary(frame)")
     more = {} if costs["ttft_ms_low"].isna().all() else between
     numbers = costs[[*names, *more]].map(lambda value: "not reported" if pd.isna(value) else f"{value:,.0f}")
     table = numbers.rename(columns=names | more).assign(causes=costs["causes"]).rename_axis(None).to_string()
     reads = {str(variant): float(read) for variant, read in costs["read_tokens"].dropna().items()}
     dearest = max(reads, key=lambda variant: reads[variant], default=UNCHANGED)
     if not reads.get(UNCHANGED):
-        said = "This server does not report cached tokens, so nothing can be said of its cache."
+        sentence = "This server does not report cached tokens, so the cost of the variants is unknown."
     elif dearest == UNCHANGED:
-        said = "None of them read more prompt tokens than the unchanged requests."
+        sentence = "No variant processed more prompt tokens than the unchanged requests."
     else:
         times = reads[dearest] / reads[UNCHANGED]
-        said = f"{dearest} read {times:.1f} times as many prompt tokens as {UNCHANGED} for the same work."
+        sentence = f"{dearest} processed {times:.1f} times as many prompt tokens as {UNCHANGED} for the same work."
     if more:
-        said += f"\nThe interval holds the true median with confidence {costs['confidence'].iloc[0]:.2f}."
-    return f"{table}\n\n{said}"
+        sentence += f"\nThe interval contains the true median with confidence {costs['confidence'].iloc[0]:.2f}."
+    return f"{table}\n\n{sentence}"

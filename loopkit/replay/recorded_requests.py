@@ -1,7 +1,4 @@
-"""What a replay sends: requests of the past, checked against their SHA-256, and what another server needs changed in them.
-
-Knows nothing of answers or logs.
-"""
+"""The requests of a replay: recorded bodies, checked by SHA-256 and adapted to the server where needed."""
 
 from __future__ import annotations
 
@@ -22,82 +19,82 @@ from loopkit.replay.variants import Variant, applied
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 
-__all__ = ["Recorded", "Requests", "Survey", "kept", "recorded", "survey"]
+__all__ = ["RecordedRequest", "Requests", "Survey", "as_repeatable", "recorded", "survey"]
 
-Requests: TypeAlias = Session | Iterable[Request | Prompt]
+Requests: TypeAlias = Session | Logs | Iterable[Request | Prompt]
 LLAMA_ONLY: Final = ("id_slot", "cache_prompt", "return_progress")
-"Members that loopkit writes for a llama-server, and that others may refuse."
+"Members that loopkit writes for llama-server. Other servers may refuse them."
 
 
-class Recorded(NamedTuple):
-    """A request of the past."""
+class RecordedRequest(NamedTuple):
+    """A recorded request and the conversation it belongs to."""
 
     session: str | None
     epoch: int
     slot: int | None
-    "That its body pins it to."
+    "The slot that its body names."
     request: Request
 
 
 class Survey(NamedTuple):
-    """What is known of requests before the first is sent."""
+    """Facts about the requests, collected before the first is sent."""
 
     sessions: list[str | None]
-    "That each is of, where that is known."
+    "The session of each request, or None."
     slots: list[int]
-    "That they are pinned to; empty where some are pinned to none."
+    "The slots that the requests name; empty if some name none."
 
     @property
     def session(self) -> str | None:
-        """The session that all are of; None where there are several, or it is not known."""
+        """The one session of all requests; None if there are several, or it is unknown."""
         return self.sessions[0] if len(set(self.sessions)) == 1 else None
 
 
-def kept(requests: Requests) -> Session | list[Request | Prompt]:
-    """Requests that can be gone through more than once.
+def as_repeatable(requests: Requests) -> Session | list[Request | Prompt]:
+    """Return the requests in a form that can be iterated more than once.
 
     Raises
     ------
     InvalidConfig
-        When what was given holds requests, and is none itself.
+        If `requests` is neither a session, nor logs, nor an iterable of requests.
     """
     if isinstance(requests, Session):
         return requests
     if isinstance(requests, Logs):
-        raise InvalidConfig("requests", "Logs are more than requests", "Use logs.requests()")
+        return list(requests.requests())
     if isinstance(requests, (str, bytes, Path)) or not isinstance(requests, Iterable):
-        then = "Give a session, such as loop.session, or lk.load(…).requests()"
-        raise InvalidConfig("requests", f"{kind_of(requests)} holds none that could be sent", then)
+        fix = "Give a session, such as loop.session, or lk.load(…)"
+        raise InvalidConfig("requests", f"expected requests; got {kind_of(requests)}", fix)
     return list(requests)
 
 
-def recorded(requests: Session | list[Request | Prompt], server: Server) -> Iterator[Recorded]:
-    """Every request, in order, as the server needs it.
+def recorded(requests: Session | list[Request | Prompt], server: Server) -> Iterator[RecordedRequest]:
+    """Yield every request in order, adapted to the server.
 
     Raises
     ------
     LogError
-        When there is none, or one of a session, rebuilt from the log, is not the one that was sent.
+        If there is no request, or a request rebuilt from a session's log differs from the one that was sent.
     InvalidConfig
-        When one holds no body.
+        If a request has no body.
     """
     one = None
     for one in _of_session(requests) if isinstance(requests, Session) else _of_prompts(requests):
         yield one._replace(request=_adapted(one.request, server))
     if one is None:
         if isinstance(requests, Session):
-            raise LogError(str(requests.dir), "there is no request in it to replay", "Ask something first")
-        why = "none is there to replay: what was given is empty, or of a log that holds counts and no bodies"
-        raise LogError("requests", why, "Give a session, a recording, or a log whose lines hold the requests' bodies")
+            raise LogError(str(requests.dir), "the session has no request to replay", "Call loop.ask first")
+        why = "there is no request to replay: the input is empty, or its log has counts without bodies"
+        raise LogError("requests", why, "Give a session, a recording, or a log with request bodies")
 
 
 def survey(requests: Session | list[Request | Prompt], server: Server, variants: Sequence[Variant]) -> Survey:
-    """Go through the requests once, before anything is sent.
+    """Check all requests and variants before anything is sent.
 
     Raises
     ------
     LogError, InvalidConfig
-        As `recorded` does, and where a variant changes nothing: what it costs was not measured then.
+        As `recorded` does, and if a variant changes none of the requests.
     """
     idle = {variant.name for variant in variants}
     sessions: list[str | None] = []
@@ -106,31 +103,32 @@ def survey(requests: Session | list[Request | Prompt], server: Server, variants:
         sessions.append(one.session)
         slots.add(one.slot)
         body = one.request.body if variants else b""
-        # each of each, for one that fails at the last request is better known now than hours later
+        # every variant on every request: a failure should show now, not after hours
         idle -= {variant.name for variant in variants if applied(variant, body, number, Timestamp.now()) != body}
     if idle:
-        raise InvalidConfig("variant", f"{min(idle)} changes none of the {len(sessions)} requests", "Leave it out")
+        raise InvalidConfig("variant", f"{min(idle)} changes none of the {len(sessions)} requests", "Leave this variant out")
     pinned = sorted(slot for slot in slots if slot is not None)
     return Survey(sessions, [] if None in slots else pinned)
 
 
-def _of_session(session: Session) -> Iterator[Recorded]:
+def _of_session(session: Session) -> Iterator[RecordedRequest]:
     for epoch in session.epochs:
         for _, record, request in replayed(epoch.start, epoch.baseline, epoch.records):
             if request.sha256 != record.request_sha256:
-                why = f"request {record.request} of epoch {epoch.start.epoch}, rebuilt from the log, is not the one that was sent"
-                raise LogError(str(session.dir), why, "loopkit verify names the first that differs")
-            yield Recorded(session.id, epoch.start.epoch, epoch.start.slot, request)
+                number = f"request {record.request} of epoch {epoch.start.epoch}"
+                why = f"{number}, rebuilt from the log, differs from the one that was sent"
+                raise LogError(str(session.dir), why, "Run `loopkit verify` to find the first difference")
+            yield RecordedRequest(session.id, epoch.start.epoch, epoch.start.slot, request)
 
 
-def _of_prompts(prompts: list[Request | Prompt]) -> Iterator[Recorded]:
+def _of_prompts(prompts: list[Request | Prompt]) -> Iterator[RecordedRequest]:
     for number, prompt in enumerate(prompts, 1):
         if not isinstance(prompt, Request | Prompt):
-            raise InvalidConfig("requests", f"number {number} is {kind_of(prompt)}", "Give Request or Prompt objects")
+            raise InvalidConfig("requests", f"item {number} is {kind_of(prompt)}", "Give Request or Prompt objects")
         if prompt.body is None:
-            raise InvalidConfig("requests", f"request {number} holds no body", "Only what holds its bytes can be sent again")
+            raise InvalidConfig("requests", f"request {number} has no body", "Only requests with their bytes can be replayed")
         request = prompt if isinstance(prompt, Request) else Request.of(prompt.body)
-        yield Recorded(prompt.session, 0, _pinned(prompt.body), request)
+        yield RecordedRequest(prompt.session, 0, _pinned(prompt.body), request)
 
 
 def _pinned(body: bytes) -> int | None:
@@ -142,14 +140,14 @@ def _pinned(body: bytes) -> int | None:
 
 
 def _adapted(request: Request, server: Server) -> Request:
-    """The very request where the server can take it; else one with another model's name, or asking for usage."""
+    """Return the request as recorded if the server can take it, else with another model name, or asking for usage."""
     body = request.body
     try:
         values = decode(body, dict[str, Raw])
     except ValueError:
-        return request  # the server says what it thinks of it
+        return request  # the server will report what is wrong
     changes: dict[str, bytes | None] = {}
-    if server.engine != "llama.cpp":  # which answers to any name
+    if server.engine != "llama.cpp":  # llama-server answers to any model name
         changes |= dict.fromkeys(name for name in LLAMA_ONLY if name in values)
         if server.model is not None and values.get("model") != Raw(encode(server.model)):
             changes["model"] = encode(server.model)

@@ -14,8 +14,8 @@ from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.encoding import sha256
 from loopkit.errors import InvalidConfig, LogError
 from loopkit.logs.loading import load
-from loopkit.replay.recorded import recorded, survey
-from loopkit.replay.variants import Sent, variant_of
+from loopkit.replay.recorded_requests import recorded, survey
+from loopkit.replay.variants import EditableRequest, variant_of
 from loopkit.server.client import Server, serve
 from loopkit.server.detection import Found
 from loopkit.server.transport.connection import Wire
@@ -61,7 +61,7 @@ def test_a_body_is_changed_only_where_the_server_could_not_take_it() -> None:
 
 
 def test_a_variant_that_fails_at_the_last_request_sends_none() -> None:
-    def late(sent: Sent) -> Sent:
+    def late(sent: EditableRequest) -> EditableRequest:
         if sent.number == 3:
             raise RuntimeError("too late")
         return sent._replace(members={**sent.members, "seed": b"1"})
@@ -72,12 +72,12 @@ def test_a_variant_that_fails_at_the_last_request_sends_none() -> None:
 
 
 def test_what_cannot_be_sent_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="request 2 holds no body"):
+    with pytest.raises(InvalidConfig, match="request 2 has no body"):
         list(recorded([Prompt(body=b"{}"), Prompt(tokens=[1])], server(None, None)))
     for other in (body("Hé."), None, "runs/sessions/a"):
-        with pytest.raises(InvalidConfig, match=r"requests: number 1 is (a bytes|None|a str)"):
+        with pytest.raises(InvalidConfig, match=r"requests: item 1 is (a bytes|None|a str)"):
             list(recorded([other], server(None, None)))  # type: ignore[list-item]
-    with pytest.raises(LogError, match="of a log that holds counts and no bodies"):
+    with pytest.raises(LogError, match="counts without bodies"):
         replay.run([], server("llama.cpp", "tiny"))
 
 
@@ -86,11 +86,10 @@ def test_what_holds_requests_and_is_none_says_how_to_give_them(tmp_path: Path) -
     with scripted(done(40, 0, 3)) as (server, script), begin(server, tmp_path) as loop:
         loop.ask("One.")
         wrong: list[tuple[Any, str]] = [
-            (load(tmp_path), "requests: Logs are more than requests. Use logs.requests()"),
-            (str(tmp_path), "requests: a str holds none that could be sent. Give a session, such as loop.session, or"),
-            (tmp_path, "Path holds none that could be sent"),
-            (loop, "requests: a Loop holds none that could be sent"),
-            (None, "requests: None holds none that could be sent"),
+            (str(tmp_path), "requests: expected requests; got a str. Give a session, such as loop.session, or"),
+            (tmp_path, "Path. Give a session"),
+            (loop, "requests: expected requests; got a Loop"),
+            (None, "requests: expected requests; got None"),
         ]
         for given, said in wrong:
             with pytest.raises(InvalidConfig) as of_run:
@@ -99,10 +98,12 @@ def test_what_holds_requests_and_is_none_says_how_to_give_them(tmp_path: Path) -
                 replay.compare(given, server, "live_system")
             assert said in str(of_run.value) == str(of_compare.value)
         several: Any = ["clock_in_system"]
-        with pytest.raises(InvalidConfig, match=r"^variant: a list is no variant\. Give its name, or a function; compare"):
+        with pytest.raises(
+            InvalidConfig, match=r"^variant: expected a variant; got a list\. Give a name or a function; `compare`"
+        ):
             replay.run(loop.session, server, several)
         for variants in (5, [several], None):
-            with pytest.raises(InvalidConfig, match=r"^variants?: (an int|a list|None) is no (list of )?variant"):
+            with pytest.raises(InvalidConfig, match=r"^variants?: expected (a variant|variants); got (an int|a list|None)"):
                 replay.compare(loop.session, server, variants)  # type: ignore[arg-type]
         assert len(script.requests) == 1
 
@@ -160,7 +161,7 @@ def test_requests_of_a_session_can_be_replayed_without_it(tiny: Server, tmp_path
 
 def test_a_slot_that_could_not_be_emptied_is_said(tmp_path: Path) -> None:
     with scripted(done(40, 0, 3)) as (without_slots, _):
-        with pytest.warns(UserWarning, match="find some of its prompt cached: slot 1 could not be emptied: .*"):
+        with pytest.warns(UserWarning, match="find part of its prompt in the cache: slot 1 could not be erased: .*"):
             logs = replay.run([Prompt(body=body("One?", stream=True, id_slot=1))], without_slots, home=tmp_path)
     assert logs.usage["prompt_tokens"].tolist() == [40]
 

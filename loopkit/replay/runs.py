@@ -1,8 +1,8 @@
-"""Replay: requests of the past sent again, in order, unchanged or with one thing changed on purpose, and what the cache did.
+"""Replay runs: recorded requests sent again in order, unchanged or with one deliberate change.
 
-A replay is not a session: it is a log of its own, ``<home>/replays/<id>.jsonl``, one line a request, written without the contract
-check, for a variant breaks the contract on purpose. The server writes other words than it did; expected tokens are taken against
-the previous prompt of the replay and what was written now.
+A replay is not a session. Its log is ``<home>/replays/<id>.jsonl``, one line per request, written without the contract check,
+since variants break the contract on purpose. The server may write other completions than before, so expected tokens are counted
+from the previous prompt of the replay and its new completion.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from loopkit.errors import ServerRefused
 from loopkit.ids import SessionId, Timestamp
 from loopkit.logs.collection import Logs
 from loopkit.logs.loading import load
-from loopkit.replay.recorded import Recorded, Requests, kept, recorded, survey
+from loopkit.replay.recorded_requests import RecordedRequest, Requests, as_repeatable, recorded, survey
 from loopkit.replay.variants import Change, Variant, applied, variant_of
 from loopkit.server.client import Server
 from loopkit.server.completion.assembly import Completion, Delta
@@ -35,7 +35,7 @@ from loopkit.server.transport.cancellation import HangUp
 from loopkit.session.line_log import LineFile
 from loopkit.session.session import Session
 
-__all__ = ["emptied", "run", "sent"]
+__all__ = ["empty_slots", "run", "send_all"]
 
 JUDGED = ("reusable_tokens", "cause", "certainty", "fixable_by", "location", "evidence")
 
@@ -48,45 +48,45 @@ def run(
     home: str | Path | None = None,
     on_request: Callable[[ReplayRecord], object] | None = None,
 ) -> Logs:
-    """Send every request of a session, or of any log that holds bodies, again, in order.
+    """Send recorded requests again, in order.
 
     Parameters
     ----------
-    requests : Session, or iterable of Request or Prompt
-        A session's are rebuilt from its log, and each body's SHA-256 is checked against the recorded one before it is sent. Of
-        others each needs its body; those of one ``session`` go on from each other.
+    requests : Logs, Session, or iterable of Request or Prompt
+        Requests of a session are rebuilt from its log, and each body's SHA-256 is checked before it is sent. Other requests need
+        their body; requests with the same ``session`` form one conversation.
     server : Server
-        The slot that they are pinned to is emptied first, where it allows that, so that the first request reads everything. A
-        body is changed only where the server could not take it: the model's name and llama.cpp's own members on another engine,
-        and ``stream_options`` where a stream would report no usage.
+        If possible, the slots that the requests name are erased first, so that the first request starts cold. A body is changed
+        only if the server could not take it: the model name and llama.cpp's own members on another engine, and
+        ``stream_options`` if a stream would report no usage.
     variant : Variant, function or str, optional
-        What to change, such as ``"tools_shuffled"``, ``"window(4)"``, or a function from `Sent` to `Sent` of
-        ``loopkit.replay.variants``; None sends the very bytes.
+        What to change: a name such as ``"tools_shuffled"`` or ``"window(4)"``, or a function from
+        `loopkit.replay.EditableRequest` to `EditableRequest`. None sends the recorded bytes.
     home : str or Path, optional
-        Where ``replays/`` lies; where not given the session's own home, or ``runs``.
+        Directory for ``replays/``; by default the session's home, else ``runs``.
     on_request : callable, optional
-        Told of each request as it is logged.
+        Called with the `ReplayRecord` of each request.
 
     Returns
     -------
     Logs
-        Of this replay, with source ``replay``: expected and reusable tokens were predicted, cached ones measured.
+        The log of this replay, with source ``replay``. Expected and reusable tokens are predicted; cached tokens are measured.
 
     Raises
     ------
     LogError
-        When there is no request, or one, rebuilt from the log, is not the one that was sent.
+        If there is no request, or a request rebuilt from a log differs from the one that was sent.
     InvalidConfig
-        When there is no such variant, it changes none of the requests, or a request has no body.
+        If the variant is unknown or changes none of the requests, or if a request has no body.
     ServerError
-        What was replayed before it stands in the log; where it was the first request, there is none.
+        If a request fails. Earlier requests stay in the log; there is no log if the first request fails.
     SessionIOError
-        When the log cannot be written; it ends with the record before.
+        If the log cannot be written. It ends with the previous record.
 
     Notes
     -----
-    Each body keeps its own limits, ``max_tokens`` and temperature among them. What is written now is not what the next request
-    holds, so answers of another length change neither the tokens that are read nor the time to the first one.
+    Each body keeps its own limits, such as ``max_tokens``. The next request contains the recorded completion, not the new one, so
+    the length of new completions changes neither the processed tokens nor the time to first token.
 
     Examples
     --------
@@ -98,20 +98,20 @@ def run(
     >>> run([lk.cache.Prompt(body=body) for body in bodies], server, "tools_shuffled", home=home)
     Traceback (most recent call last):
         ...
-    loopkit.errors.InvalidConfig: variant: tools_shuffled changes none of the 1 requests. Leave it out
+    loopkit.errors.InvalidConfig: variant: tools_shuffled changes none of the 1 requests. Leave this variant out
     >>> server.close()
     """
-    requests = kept(requests)
+    requests = as_repeatable(requests)
     chosen = None if variant is None else variant_of(variant)
     found = survey(requests, server, [] if chosen is None else [chosen])
-    why_not = emptied(server, found.slots)
+    why_not = empty_slots(server, found.slots)
     if why_not is not None and found.slots:
-        said = f"the first request may find some of its prompt cached: {why_not}"
-        warnings.warn(said, UserWarning, stacklevel=2)
-    return sent(requests, server, chosen, found.session, home=home, on_request=on_request)
+        message = f"The first request may find part of its prompt in the cache: {why_not}."
+        warnings.warn(message, UserWarning, stacklevel=2)
+    return send_all(requests, server, chosen, found.session, home=home, on_request=on_request)
 
 
-def sent(
+def send_all(
     requests: Session | list[Request | Prompt],
     server: Server,
     variant: Variant | None,
@@ -122,7 +122,7 @@ def sent(
     on_delta: Callable[[Delta], object] | None = None,
     hang_up: HangUp | None = None,
 ) -> Logs:
-    """What `run` does with a server that is ready for it; setting ``hang_up`` cuts the request under way, and so ends it."""
+    """Send the requests to a prepared server. Setting ``hang_up`` cancels the current request and ends the replay."""
     home = Path(home or (requests.home if isinstance(requests, Session) else "runs"))
     path = home / "replays" / f"{SessionId.new()}.jsonl"
     replay = _Replay(server, variant, session, on_delta, hang_up)
@@ -135,20 +135,20 @@ def sent(
     return load(path)
 
 
-def emptied(server: Server, slots: list[int]) -> str | None:
-    """Empty slots; gives why that could not be done, None where it was."""
+def empty_slots(server: Server, slots: list[int]) -> str | None:
+    """Erase slots. Return why that was not possible, or None."""
     if server.engine != "llama.cpp" or not slots:
-        return "there is no slot that could be emptied"
+        return "the server has no slot that can be erased"
     try:
         for slot in slots:
             server.erase_slot(slot)
     except ServerRefused as error:
-        return f"slot {slot} could not be emptied: {error}"
+        return f"slot {slot} could not be erased: {error}"
     return None
 
 
 class _Past(NamedTuple):
-    """The request before, of the same conversation."""
+    """The previous request of the same conversation."""
 
     seen: Seen
     written: Completion
@@ -174,14 +174,14 @@ class _Replay:
         self._all: list[Seen] = []
         self._prompts_alone: set[str | None] = set()
 
-    def send(self, one: Recorded, number: int) -> ReplayRecord:
+    def send(self, one: RecordedRequest, number: int) -> ReplayRecord:
         body = one.request.body
         changed = body if self._variant is None else applied(self._variant, body, number, Timestamp.now())
         request = one.request if changed == body else Request.of(changed)
         past = self._last.get((one.session, one.epoch))
         previous = None if past is None else past.seen
-        if past is not None and not _gives_back(body, past.written):
-            # other words than the recorded ones were written: what can be used again is the prompt
+        if past is not None and not _repeats_completion(body, past.written):
+            # the new completion differs from the recorded one: only the prompt can be reused
             previous = replace(past.seen, usage=structs.replace(past.seen.usage, completion_tokens=None))
         self._watch.sending()
         completion = self._server.complete(request, self._on_delta, hang_up=self._hang_up)
@@ -226,11 +226,11 @@ class _Replay:
         return record
 
 
-def _gives_back(body: bytes, written: Completion) -> bool:
-    """Whether a body, as it was recorded, has as its last answer what was written just now."""
+def _repeats_completion(body: bytes, written: Completion) -> bool:
+    """Return True if the last answer in a recorded body equals the completion written now."""
     try:
         messages = decode(decode(body, dict[str, Raw]).get("messages", b"[]"), list[dict[str, Any]])
-    except ValueError:  # the server took for a chat request what is none by the letter
+    except ValueError:  # the server accepted a body that is not valid JSON
         return False
     said: dict[str, Any] = next((message for message in reversed(messages) if message.get("role") == "assistant"), {})
     ours = written.assistant(Timestamp.now())

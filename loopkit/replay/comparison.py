@@ -1,7 +1,7 @@
-"""Comparisons: what each variant costs on the same work, measured one after the other, each cold.
+"""Comparisons of variants on the same requests, each run with a cold cache.
 
-The unchanged requests are always measured too, as the reference. Repeats run round by round, every variant once in each, so that
-what moves the machine moves all of them. What it comes to is said in ``costs``.
+The unchanged requests are always measured as the reference. Each round runs every variant once, so that drift of the machine
+affects all of them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tqdm.auto import tqdm
 from loopkit.contract.records import ReplayRecord
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.logs.collection import Logs
-from loopkit.replay.costs import UNCHANGED
-from loopkit.replay.recorded import Requests, kept, survey
-from loopkit.replay.sending import emptied, sent
+from loopkit.replay.recorded_requests import Requests, as_repeatable, survey
+from loopkit.replay.runs import empty_slots, send_all
+from loopkit.replay.summaries import UNCHANGED
 from loopkit.replay.variants import Change, Variant, variant_of
 from loopkit.server.client import Server
 from loopkit.server.completion.assembly import Delta
@@ -35,8 +35,8 @@ COLUMNS: Final = (
 )
 
 
-SHOWN_EACH: Final = 32
-"Pieces of an answer after which the bar says how many there are."
+EVENTS_BETWEEN_UPDATES: Final = 32
+"Stream events between updates of the progress bar."
 
 
 def compare(
@@ -46,7 +46,7 @@ def compare(
     repeats: int = 1,
     *,
     home: str | Path | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
     on_request: Callable[[ReplayRecord], object] | None = None,
     on_run: Callable[[pd.DataFrame], object] | None = None,
     hang_up: HangUp | None = None,
@@ -55,44 +55,48 @@ def compare(
 
     Parameters
     ----------
-    requests, home
-        As `run` takes them.
+    requests : Logs, Session, or iterable of Request or Prompt
+        As for `run`.
     server : Server
-        An embedded one is the pattern: each run gets a fresh one, started alike, beside it. On any other the pinned slot is
-        emptied before each run.
-    variants : sequence of Variant, function or str
-        See `run`; one by itself is taken, too. The unchanged requests are measured before them, as ``"unchanged"``.
+        For an embedded server each run gets a new server with the same settings. On other servers the pinned slots are erased
+        before each run.
+    variants : Variant, function, str, or sequence of them
+        As for `run`. The unchanged requests are measured first, as the variant ``"unchanged"``.
     repeats : int
-        Rounds.
-    progress : bool
-        Whether to show a bar.
-    on_request, on_run : callable, optional
-        Told of each request as it is logged; and of all rows there are whenever a run has ended.
+        Number of rounds.
+    home : str or Path, optional
+        As for `run`.
+    progress : bool, optional
+        Show a progress bar; by default if standard error is a terminal or a notebook.
+    on_request : callable, optional
+        Called with the `ReplayRecord` of each request.
+    on_run : callable, optional
+        Called with the frame so far after each run.
     hang_up : HangUp, optional
-        Setting it, from any thread, cuts the request under way: what comes out is the error of a cut connection.
+        Setting it from another thread cancels the current request. `compare` then raises the error of the cut connection.
 
     Returns
     -------
     DataFrame
-        A row is a request of a run: ``variant``, ``repeat`` from 1, ``request``, the ``session`` it is from, its tokens, times,
-        and its loss; ``changed``, whether its bytes are other than those of the unchanged; ``cold``, whether its run could find
-        nothing of the one before, and ``cold_by``, which is ``fresh server`` or ``slot emptied`` (a llama-server's host cache may
-        still hold prompts then); and ``replay``, its log's id. `summary` and ``plot.compare`` take it.
+        One row per request of each run. ``variant``; ``repeat``, from 1; ``request``; ``session``, its session; tokens, times and
+        loss as in ``Logs.usage``. ``changed``: its bytes differ from the unchanged request. ``cold``: the run started with a cold
+        cache. ``cold_by``: ``fresh server`` or ``slot emptied``; after the latter a llama-server's host cache may still hold
+        prompts. ``replay``: id of its log. `summary` and ``plot.compare`` take this frame.
 
     Warns
     -----
     UserWarning
-        Where a run may find what the one before left.
+        If a run may find prompts that an earlier run left in the cache.
 
     Raises
     ------
     InvalidConfig, LogError, ServerError, SessionIOError
-        As `run` does; of variants before anything is sent.
+        As for `run`. Variants are checked before anything is sent.
 
     Notes
     -----
-    Each body keeps its own limits. One without ``max_tokens`` is answered until the model stops or the context is full, which may
-    take minutes; the bar says how much is written. To bound that, start sessions with ``options={"max_tokens": …}``.
+    A body without ``max_tokens`` is answered until the model stops or the context is full, which may take minutes. The progress
+    bar shows the tokens written so far. To bound it, start sessions with ``options={"max_tokens": …}``.
 
     Examples
     --------
@@ -109,8 +113,8 @@ def compare(
     >>> server.close()
     """
     if repeats < 1:
-        raise InvalidConfig("repeats", f"{repeats} is not at least 1")
-    requests = kept(requests)
+        raise InvalidConfig("repeats", f"expected an integer of at least 1; got {repeats!r}", "Give 1 or more")
+    requests = as_repeatable(requests)
     chosen = variants_of(variants)
     names = [UNCHANGED, *(variant.name for variant in chosen)]
     found = survey(requests, server, chosen)
@@ -118,28 +122,32 @@ def compare(
 
     written = 0
 
-    def counted(record: ReplayRecord) -> None:
+    def on_record(record: ReplayRecord) -> None:
         nonlocal written
         written = 0
         bar.update()
         if on_request is not None:
             on_request(record)
 
-    def grew(_: Delta) -> None:
+    def on_event(_: Delta) -> None:
         nonlocal written
         written += 1
-        if written % SHOWN_EACH == 0:  # a body without max_tokens may be answered for minutes
-            bar.set_postfix_str(f"about {written:,} tokens written of this answer")
+        if written % EVENTS_BETWEEN_UPDATES == 0:  # an answer without max_tokens may take minutes
+            bar.set_postfix_str(f"about {written:,} tokens written")
 
-    with tqdm(total=len(names) * repeats * len(found.sessions), unit="request", desc="compare", disable=not progress) as bar:
+    with tqdm(total=len(names) * repeats * len(found.sessions), unit="request", desc="compare", disable=progress is False) as bar:
         for repeat in range(1, repeats + 1):
             for variant in [None, *chosen]:
                 with _cold(server, found.slots) as (ready, cold_by, why_not):
                     if why_not is not None and not frames:
-                        said = f"a run may find what the one before left, see the column cold: {why_not}"
-                        warnings.warn(said, UserWarning, stacklevel=2)
+                        message = (
+                            f"A run may find prompts that an earlier run left in the cache (see the column `cold`): {why_not}."
+                        )
+                        warnings.warn(message, UserWarning, stacklevel=2)
                     whose = found.session
-                    logs = sent(requests, ready, variant, whose, home=home, on_request=counted, on_delta=grew, hang_up=hang_up)
+                    logs = send_all(
+                        requests, ready, variant, whose, home=home, on_request=on_record, on_delta=on_event, hang_up=hang_up
+                    )
                 frames.append(_frame(logs, variant, repeat, found.sessions, cold_by))
                 if on_run is not None:
                     on_run(_joined(frames))
@@ -147,32 +155,32 @@ def compare(
 
 
 def variants_of(variants: Sequence[Variant | Change | str] | Variant | Change | str) -> list[Variant]:
-    """What is to be measured beside the unchanged requests.
+    """Return the variants to measure beside the unchanged requests.
 
     Raises
     ------
     InvalidConfig
-        When there is no such variant, or two have the same name.
+        If a variant is unknown, or two have the same name.
     """
     several = [variants] if isinstance(variants, str | Variant) or callable(variants) else variants
     if not isinstance(several, Iterable):
-        raise InvalidConfig("variants", f"{kind_of(several)} is no list of variants", "Give names, or functions")
+        raise InvalidConfig("variants", f"expected variants; got {kind_of(several)}", "Give names or functions")
     chosen = [variant_of(variant) for variant in several]
     names = [UNCHANGED, *(variant.name for variant in chosen)]
     if len(set(names)) < len(names):
-        raise InvalidConfig("variants", f"two of {', '.join(names)} have the same name", "Name each differently")
+        raise InvalidConfig("variants", f"two variants have the same name: {', '.join(names)}", "Give each its own name")
     return chosen
 
 
 def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of several runs, the unchanged first."""
+    """Join the rows of several runs, the unchanged ones first."""
     whole = pd.concat(frames, ignore_index=True)
     whole["changed"] = (whole["sha"] != whole.groupby("request")["sha"].transform("first")).astype("boolean")
     return whole[list(COLUMNS)]
 
 
 class _Ready(NamedTuple):
-    """A server that holds nothing of the run before, how that was brought about, or why it was not."""
+    """A server for one run, how its cache was made cold, or why it was not."""
 
     server: Server
     cold_by: str | None
@@ -185,7 +193,7 @@ def _cold(server: Server, slots: list[int]) -> Iterator[_Ready]:
         with server.another() as fresh:
             yield _Ready(fresh, "fresh server")
     else:
-        why_not = emptied(server, slots)
+        why_not = empty_slots(server, slots)
         yield _Ready(server, "slot emptied" if why_not is None else None, why_not)
 
 

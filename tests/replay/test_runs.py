@@ -17,7 +17,7 @@ from loopkit.errors import InvalidConfig, LogError, ServerError, SessionIOError
 from loopkit.logs.loading import load
 from loopkit.loop.loop import Loop
 from loopkit.loop.start import start
-from loopkit.replay.variants import Sent
+from loopkit.replay.variants import EditableRequest
 from loopkit.server.client import Server, serve
 from loopkit.server.embedded.templates import tiny_template
 from loopkit.session.verify import verify
@@ -89,7 +89,7 @@ def test_a_request_that_is_not_the_recorded_one_is_refused_before_any_is_sent(lo
     at = [index for index, record in enumerate(records) if isinstance(record, UsageRecord)][2]
     records[at] = structs.replace(records[at], request_sha256="0" * 64)
     before = tiny.metrics()["prompt_tokens_total"]
-    with pytest.raises(LogError, match="request 3 of epoch 0, rebuilt from the log, is not the one that was sent"):
+    with pytest.raises(LogError, match="request 3 of epoch 0, rebuilt from the log, differs from the one that was sent"):
         replay.run(loop.session, tiny)
     assert tiny.metrics()["prompt_tokens_total"] == before
     assert not (tmp_path / "replays").exists()
@@ -104,7 +104,7 @@ def test_a_variant_that_changes_nothing_is_refused_before_any_is_sent(loop: Loop
 
 
 def test_a_change_of_ones_own(loop: Loop, tiny: Server) -> None:
-    def forgetful(sent: Sent) -> Sent:
+    def forgetful(sent: EditableRequest) -> EditableRequest:
         """At every second request the first question is left out."""
         return sent._replace(messages=[text for at, text in enumerate(sent.messages) if at != 1 or sent.number % 2])
 
@@ -116,7 +116,7 @@ def test_a_change_of_ones_own(loop: Loop, tiny: Server) -> None:
 
 
 def test_an_unknown_variant_is_refused_with_those_there_are(loop: Loop, tiny: Server) -> None:
-    with pytest.raises(InvalidConfig, match=r"no variant 'live_systm'\. There are clock_in_system"):
+    with pytest.raises(InvalidConfig, match=r"unknown variant 'live_systm'\. Choose from clock_in_system"):
         replay.run(loop.session, tiny, "live_systm")
 
 
@@ -126,7 +126,7 @@ def test_a_replay_that_never_began_leaves_no_log(loop: Loop, tiny: Server, tmp_p
     with pytest.raises(ServerError):
         replay.run(loop.session, gone)
     with start(tiny, system=SYSTEM, home=tmp_path, id="silent", memory="") as silent:
-        with pytest.raises(LogError, match=r"silent: there is no request in it to replay\. Ask something first"):
+        with pytest.raises(LogError, match=r"silent: the session has no request to replay\. Call loop\.ask first"):
             replay.run(silent.session, tiny)
     assert not (tmp_path / "replays").exists()
     (tmp_path / "replays").touch()
