@@ -330,7 +330,7 @@ def connect(
     >>> connect("http://127.0.0.1:9")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    loopkit.errors.ServerUnreachable: http://127.0.0.1:9: no answer after ... Is the server running there?
+    loopkit.errors.ServerUnreachable: http://127.0.0.1:9: no response after ... Check that the server is running at this address
     """
     wire = Wire(url, api_key=api_key, connect_timeout=connect_timeout, read_timeout=read_timeout)
     return Server(wire, probe(wire, model, connect_timeout))

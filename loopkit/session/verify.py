@@ -100,7 +100,7 @@ def verify(what: Path | str | Session | Iterable[Path | str | Session]) -> Verif
     >>> verify("nowhere")
     Traceback (most recent call last):
         ...
-    loopkit.errors.SessionNotFound: no session here: nowhere does not exist. Look at the home and the session id, or create \
+    loopkit.errors.SessionNotFound: no session found: nowhere does not exist. Check the home and the session id, or create \
 the session
     """
     whats = list(what) if isinstance(what, Iterable) and not isinstance(what, (str, bytes)) else [what]

@@ -107,7 +107,7 @@ def test_salvage_of_a_home_names_its_sessions(tmp_path: Path) -> None:
     make_session(tmp_path)
     done = loopkit("salvage", tmp_path, "--to", "new")
     assert done.stderr == (
-        f"loopkit: no session here: {tmp_path} is a home, with the sessions s. Name one: {tmp_path / 'sessions' / 's'}\n"
+        f"loopkit: no session found: {tmp_path} is a home, with the sessions s. Name one: {tmp_path / 'sessions' / 's'}\n"
     )
 
 

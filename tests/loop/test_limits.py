@@ -55,16 +55,17 @@ class TestLimits:
             Limits(**{name: value})
 
     def test_the_least_that_each_may_be(self) -> None:
-        Limits(
-            max_requests=1,
-            repeats=2,
-            reasoning_tokens=1,
-            completion_tokens=1,
-            reserve=0,
-            result_bytes=1,
-            tool_seconds=0.001,
-            malformed_retries=0,
-        )
+        least: dict[str, Any] = {
+            "max_requests": 1,
+            "repeats": 2,
+            "reasoning_tokens": 1,
+            "completion_tokens": 1,
+            "reserve": 0,
+            "result_bytes": 1,
+            "tool_seconds": 0.001,
+            "malformed_retries": 0,
+        }
+        assert dataclasses.asdict(Limits(**least)) == least
 
     @pytest.mark.parametrize(
         ("reserve", "context", "kept"),

@@ -166,7 +166,7 @@ class TestFailed:
             (KeyError("x"), "fail failed: KeyError: 'x'"),
             (StopIteration(), "fail failed: StopIteration"),
             (asyncio.CancelledError(), "fail failed: asyncio.exceptions.CancelledError"),
-            (SessionNotFound("runs/x"), "fail failed: loopkit.errors.SessionNotFound: no session here: runs/x does not exist"),
+            (SessionNotFound("runs/x"), "fail failed: loopkit.errors.SessionNotFound: no session found: runs/x does not exist"),
             (Broken(), "fail failed: "),
         ],
     )

@@ -157,7 +157,7 @@ def test_ctrl_c_while_events_are_waited_for_stops_the_turn(tmp_path: Path) -> No
 def test_an_error_of_the_turn_comes_out_of_the_events(tmp_path: Path) -> None:
     with scripted(calling(("a", "now_in", LIMA))) as (server, _), begin(server, tmp_path, tools=[now_in]) as loop:
         seen: list[TurnEvent] = []
-        with pytest.raises(Exception, match="no answer after"):
+        with pytest.raises(Exception, match="no response after"):
             seen.extend(loop.events("Go?"))
         assert threads_of_ours() == []
         assert loop.pending == ()

@@ -115,7 +115,7 @@ def test_several_models_and_none_asked_for() -> None:
 def test_connecting_to_nothing() -> None:
     with socket.socket() as silent:  # bound, never listening: it refuses
         silent.bind(("127.0.0.1", 0))
-        with pytest.raises(ServerUnreachable, match="Is the server running there"):
+        with pytest.raises(ServerUnreachable, match="Check that the server is running"):
             connect(f"http://127.0.0.1:{silent.getsockname()[1]}")
 
 

@@ -96,7 +96,8 @@ def test_a_forked_child_neither_writes_nor_keeps_the_lock(tmp_path: Path) -> Non
 def test_a_session_that_nobody_holds_any_more_is_free(tmp_path: Path) -> None:
     create(tmp_path)
     gc.collect()
-    Session.open(tmp_path, ID).close()
+    with Session.open(tmp_path, ID) as session:
+        assert (session.closed, len(session.records)) == ("", 1)
 
 
 def test_a_refused_open_holds_nothing(tmp_path: Path) -> None:

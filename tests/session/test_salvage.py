@@ -112,7 +112,7 @@ def test_where_nothing_is_sound_nothing_is_made(tmp_path: Path) -> None:
         path = session.dir / "0.jsonl"
     data = path.read_bytes()
     path.write_bytes(data[:-1])
-    with pytest.raises(TornLog, match=r"not touched\. Nothing before it is sound, so there is nothing to copy$"):
+    with pytest.raises(TornLog, match=r"not changed\. Nothing before it is sound, so there is nothing to copy$"):
         salvage(session.dir, NEW)
     path.write_bytes(data)
     (session.dir / "0.baseline.json").unlink()

@@ -49,6 +49,11 @@ def rechained(data: bytes, line: int, edit: Callable[[bytes], bytes]) -> bytes:
     return chained(bodies)
 
 
+def in_capitals(crc: bytes) -> bytes:
+    """Write hex digits with at least one capital letter: about 1 CRC in 50 has no letter of its own."""
+    return crc.upper() if crc.upper() != crc else b"A" + crc[1:]
+
+
 # name → (damage, line of the fault, byte behind the start of that line or None where the start of the file's text counts, why)
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], int, int, str]] = {
     "no final line feed though the JSON is whole": (lambda d: d[:-1], 8, 0, "line feed, though it is whole"),
@@ -164,7 +169,7 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], int, int, str]] = {
     "half a record and another behind it": (lambda d: d[:-100] + lines(d)[1] + b"\n", 8, 0, ""),
     "a changed byte": (lambda d: d.replace(b"light", b"night"), 2, 0, "crc"),
     "a changed digit of a crc": (lambda d: d.replace(lines(d)[1][-10:-2], b"00000000", 1), 2, 0, "crc"),
-    "a crc in capitals": (lambda d: d.replace(lines(d)[0][-10:-2], lines(d)[0][-10:-2].upper().replace(b"0", b"O"), 1), 1, 0, ""),
+    "a crc in capitals": (lambda d: d.replace(lines(d)[0][-10:-2], in_capitals(lines(d)[0][-10:-2]), 1), 1, 0, "hex digits"),
     "a line lost": (lambda d: joined(lines(d)[:4] + lines(d)[5:]), 5, 0, "lost, doubled or moved"),
     "a line doubled": (lambda d: joined(lines(d)[:5] + lines(d)[4:]), 6, 0, "lost, doubled or moved"),
     "a line moved": (lambda d: joined([*lines(d)[:4], lines(d)[5], lines(d)[4], *lines(d)[6:]]), 5, 0, "moved"),

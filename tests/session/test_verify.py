@@ -46,7 +46,7 @@ def test_a_path_that_is_no_home_and_no_session_is_told_what_it_is(tmp_path: Path
     ):
         with pytest.raises(SessionNotFound) as caught:
             verify(path)
-        assert str(caught.value).startswith(f"no session here: {path} {why}. ")
+        assert str(caught.value).startswith(f"no session found: {path} {why}. ")
 
 
 @pytest.mark.parametrize("folder", ["replays", "recordings"])
@@ -57,7 +57,7 @@ def test_a_folder_of_a_home_names_the_home_to_give(folder: str, tmp_path: Path, 
         with pytest.raises(SessionNotFound) as caught:
             verify(path)
         why = f"holds the {folder} of a home, and no sessions. Give the home: {tmp_path}"
-        assert str(caught.value) == f"no session here: {path} {why}"
+        assert str(caught.value) == f"no session found: {path} {why}"
 
 
 @pytest.mark.parametrize("what", [5, None, b"runs", [None], object()])

@@ -309,7 +309,7 @@ def test_a_broken_file_is_a_clear_error(tmp_path: Path) -> None:
     broken.write_bytes(b"GGUF" + bytes(100))
     before = children()
     with pytest.raises(
-        ServerNotStarted, match=r"did not start: its process ended with status .*last words.*broken\.gguf"
+        ServerNotStarted, match=r"did not start: its process ended with status .*last output.*broken\.gguf"
     ) as raised:
         start_child(resolve(broken))
     assert "sound GGUF" in str(raised.value)
