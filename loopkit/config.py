@@ -1,74 +1,80 @@
-"""What a person sets: home, server, system prompt, sampling. From arguments, environment variables, then ``loopkit.toml``.
-
-Written with pydantic, for people write it. Knows nothing of what the settings do.
-"""
+"""Settings of a person: home, server and system prompt, from arguments, environment variables and ``loopkit.toml``."""
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-    TomlConfigSettingsSource,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from loopkit.errors import InvalidConfig
+from loopkit.errors import InvalidConfig, describe
 
 __all__ = ["Config"]
 
+_FILE = "loopkit.toml"
 
-class Config(BaseSettings):
+
+class Config(BaseModel):
     """Settings of a session.
 
-    Arguments win over environment variables (``LOOPKIT_HOME``, …), these over ``loopkit.toml`` in the working directory.
+    An argument wins over an environment variable (``LOOPKIT_HOME``, ``LOOPKIT_SERVER``, …). A variable wins over ``loopkit.toml``
+    in the working directory. ``options`` change every request body, so they come from arguments only.
+
+    Parameters
+    ----------
+    home : Path or str
+        Directory that contains sessions, memory and replays. Default ``runs``.
+    server : str, optional
+        A URL, or the name or path of a model for the embedded server.
+    system : str, optional
+        The system prompt as text.
+    system_file : Path or str, optional
+        The system prompt as a UTF-8 file. Give ``system`` or ``system_file``, not both.
+    options : dict, optional
+        Sampling and template members of every request body, in this order.
 
     Raises
     ------
     InvalidConfig
-        Names the member and what is wrong with it.
+        If a setting cannot be used. The message names the setting and where it was set.
 
     Examples
     --------
     >>> Config(system="Be brief.", options={"temperature": 0}).home
     PosixPath('runs')
-    >>> Config(system="Be brief.", hoem="runs")
+    >>> Config(system="Be brief.", hoem="runs")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    loopkit.errors.InvalidConfig: hoem: Extra inputs are not permitted
+    loopkit.errors.InvalidConfig: hoem: there is no setting of this name. Choose one of: home, server, system, ...
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix="LOOPKIT_", toml_file="loopkit.toml", extra="forbid", frozen=True, validate_default=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    home: Path = Field(default=Path("runs"))
-    """The directory that holds sessions, memory and replays."""
+    home: Path = Path("runs")
+    """Directory that contains sessions, memory and replays."""
     server: str | None = None
     """A URL, or the name or path of a model for the embedded server."""
     system: str | None = None
     """The system prompt as text."""
     system_file: Path | None = None
-    """The system prompt as a UTF-8 file; one of the two."""
+    """The system prompt as a UTF-8 file."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Sampling and template members of every request body, in their order."""
+    """Sampling and template members of every request body, in this order."""
 
     def __init__(self, **values: Any) -> None:
+        ambient = _ambient()
         try:
-            super().__init__(**values)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidConfig("loopkit.toml", f"it cannot be read: {error}", "Mend or remove it") from None
-        except SettingsError as error:
-            raise InvalidConfig("environment", str(error), "The variables are named LOOPKIT_…") from None
+            super().__init__(**{name: value for name, (_, value) in ambient.items()} | values)
         except ValidationError as error:
             first = error.errors()[0]
-            member = ".".join(str(part) for part in first["loc"]) or "configuration"
-            raise InvalidConfig(member, first["msg"].removeprefix("Value error, ")) from None
+            name = ".".join(str(part) for part in first["loc"]) or "system"
+            place = "" if name in values or name not in ambient else f" (set in {ambient[name][0]})"
+            if first["type"] == "extra_forbidden":
+                known = ", ".join(type(self).model_fields)
+                raise InvalidConfig(name, f"there is no setting of this name{place}", f"Choose one of: {known}") from None
+            raise InvalidConfig(name, f"{first['msg'].removeprefix('Value error, ')}{place}") from None
 
     @model_validator(mode="after")
     def _one_system_prompt(self) -> Self:
@@ -76,13 +82,20 @@ class Config(BaseSettings):
             raise ValueError("give system or system_file, not both")
         return self
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+def _ambient() -> dict[str, tuple[str, Any]]:
+    """Read the settings of the environment and of ``loopkit.toml``: for each, where it was set and its value."""
+    path = Path(_FILE)
+    try:
+        table = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidConfig(_FILE, f"it cannot be read: {describe(error)}", "Correct the file or remove it") from None
+    found: dict[str, tuple[str, Any]] = {name: (_FILE, value) for name, value in table.items()}
+    for name in Config.model_fields:
+        variable = f"LOOPKIT_{name.upper()}"
+        if variable in os.environ:
+            found[name] = (variable, os.environ[variable])
+    if "options" in found:
+        why = f"it is set in {found['options'][0]}, but options change every request and come from arguments only"
+        raise InvalidConfig("options", why, "Remove it there, and give options= in the call")
+    return found

@@ -24,19 +24,34 @@ def test_arguments_win_over_the_environment_and_that_over_the_file(here: Path, m
     assert Config().home == Path("environment")
     assert Config(home="argument").home == Path("argument")
     assert Config().system == "From the file."
+    assert Config(system=None, system_file="prompt.txt").system is None
 
 
-@pytest.mark.parametrize("content", [b"home = ", b"\xff\xfe", b"= 1", b"home = 3\n"])
-def test_a_broken_file_is_named(content: bytes, here: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"home = ", r"^loopkit\.toml: it cannot be read: .*\. Correct the file or remove it$"),
+        (b"\xff\xfe", r"^loopkit\.toml: it cannot be read: .*utf-8"),
+        (b"= 1", r"^loopkit\.toml: it cannot be read"),
+        (b"home = 3\n", r"^home: .* \(set in loopkit\.toml\)$"),
+        (b'hoem = "runs"\n', r"^hoem: there is no setting of this name \(set in loopkit\.toml\)\. Choose one of: home, "),
+    ],
+)
+def test_a_broken_file_is_named(content: bytes, message: str, here: Path) -> None:
     (here / "loopkit.toml").write_bytes(content)
-    with pytest.raises(InvalidConfig, match=r"^(loopkit\.toml|home): "):
+    with pytest.raises(InvalidConfig, match=message):
         Config()
 
 
-def test_a_broken_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOOPKIT_OPTIONS", "junk")
-    with pytest.raises(InvalidConfig, match=r"^environment: "):
-        Config()
+@pytest.mark.parametrize("given", [{}, {"options": {"temperature": 1}}])
+def test_options_come_from_arguments_only(given: dict[str, object], here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Config(options={"temperature": 1}).options == {"temperature": 1}
+    (here / "loopkit.toml").write_text("[options]\ntemperature = 2\n")
+    with pytest.raises(InvalidConfig, match=r"^options: it is set in loopkit\.toml, but options change every request"):
+        Config(**given)
+    monkeypatch.setenv("LOOPKIT_OPTIONS", '{"seed": 1}')
+    with pytest.raises(InvalidConfig, match=r"^options: it is set in LOOPKIT_OPTIONS, .*give options= in the call$"):
+        Config(**given)
 
 
 def test_one_system_prompt() -> None:

@@ -68,7 +68,6 @@ OUTSIDE = {
     "pyarrow": {"logs"},  # Parquet
     "pydantic": {"config", "loop"},  # what people write: settings, and functions that become tools
     "pydantic_core": {"loop"},  # the types of pydantic's schemas
-    "pydantic_settings": {"config"},
     "referencing": {"loop"},  # references inside a JSON schema, fetched from nowhere
     "tqdm": {"logs", "server", "replay", "sweep", "demo", "cli"},  # progress, and warnings above it
     "xllamacpp": {"server"},  # llama.cpp's own server
