@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loopkit.logs.collection import Logs
     from loopkit.logs.dask_frames import scan
-    from loopkit.logs.frames.schema import columns
+    from loopkit.logs.frames.arrays import columns
     from loopkit.logs.loading import load
 
 __all__ = ["Logs", "columns", "load", "scan"]
 
 # pandas is imported on first use.
-_MODULES = {"Logs": "collection", "columns": "frames.schema", "load": "loading", "scan": "dask_frames"}
+_MODULES = {"Logs": "collection", "columns": "frames.arrays", "load": "loading", "scan": "dask_frames"}
 
 
 def __dir__() -> list[str]:

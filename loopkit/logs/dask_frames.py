@@ -13,7 +13,7 @@ import pandas as pd
 
 from loopkit.errors import InvalidConfig, LogError
 from loopkit.logs.find import File, Loadable
-from loopkit.logs.frames import schema
+from loopkit.logs.frames.arrays import empty
 from loopkit.logs.loading import find_files, read_files
 from loopkit.logs.parallel import batches, sizes_of
 from loopkit.logs.problems import Errors
@@ -81,7 +81,7 @@ def scan(what: Loadable, *, errors: Errors = "raise", partition_bytes: int = 1 <
     size = sum(sizes_of(files))  # logs grow: dask must not take a scan for an earlier one, whose results it may hold
     with dask.config.set({"dataframe.convert-string": False}):  # the schema says what a string is
         frames = {
-            name: dd.from_map(_frame, groups, name=name, errors=errors, size=size, meta=schema.empty(name))  # type: ignore[no-untyped-call]
+            name: dd.from_map(_frame, groups, name=name, errors=errors, size=size, meta=empty(name))  # type: ignore[no-untyped-call]
             for name in Scan._fields
         }
     return Scan(**frames)

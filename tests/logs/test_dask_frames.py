@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster, get_worker
 
 from loopkit import logs
 from loopkit.errors import LogError, TornLog
-from loopkit.logs.frames import schema
+from loopkit.logs.frames import arrays, schema
 from loopkit.logs.loading import load
 from tests.benchmarks.transcripts import write_transcripts
 from tests.logs import make
@@ -59,7 +59,7 @@ def test_the_rows_and_dtypes_are_those_of_load(home: Path) -> None:
     assert found.usage.npartitions > 4
     for name in schema.FRAMES:
         frame = getattr(found, name)
-        assert dict(frame.dtypes) == schema.dtypes(name), "before anything is read"
+        assert dict(frame.dtypes) == arrays.dtypes(name), "before anything is read"
         pd.testing.assert_frame_equal(by_keys(computed(frame)), by_keys(getattr(loaded, name)))
 
 
@@ -97,7 +97,7 @@ def test_a_killed_worker_does_not_change_the_totals(home: Path, cluster: Client)
 
     before = set(cluster.scheduler_info()["workers"])
     usage: Any = logs.scan(home, partition_bytes=1).usage
-    total = usage.map_partitions(kill_once, meta=schema.empty("usage"))["prompt_tokens"].sum().compute()
+    total = usage.map_partitions(kill_once, meta=arrays.empty("usage"))["prompt_tokens"].sum().compute()
     assert total == load(home).usage["prompt_tokens"].sum()
     assert mark.read_text() in before
     cluster.wait_for_workers(2, timeout=60)
@@ -135,7 +135,7 @@ def test_an_empty_home_has_all_columns(tmp_path: Path) -> None:
     (tmp_path / "sessions").mkdir()
     for name, frame in logs.scan(tmp_path)._asdict().items():
         assert len(computed(frame)) == 0
-        assert dict(computed(frame).dtypes) == schema.dtypes(name)
+        assert dict(computed(frame).dtypes) == arrays.dtypes(name)
 
 
 def test_a_log_that_grew_is_read_again_though_dask_holds_what_it_was(home: Path, cluster: Client) -> None:

@@ -12,7 +12,7 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
 from loopkit.errors import InvalidConfig
-from loopkit.logs.frames.schema import dtypes
+from loopkit.logs.frames.arrays import dtypes
 from loopkit.plot import compare
 from tests.plot.looking import HOSTILE, drawn, legend, texts
 

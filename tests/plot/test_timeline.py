@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from loopkit.cache import reading_line
 from loopkit.errors import InvalidConfig
-from loopkit.logs.frames.schema import dtypes, empty
+from loopkit.logs.frames.arrays import dtypes, empty
 from loopkit.logs.loading import load
 from loopkit.plot import timeline
 from tests.logs.make import kept, start, write_session

@@ -31,7 +31,7 @@ from loopkit.logs.foreign.entries import Call, Digest, Entry, Said, When, moment
 from loopkit.logs.foreign.text_source import Source
 from loopkit.logs.foreign.tree import Epoch, Row, Session, Threads, Turn
 from loopkit.logs.frames.columns import Columns, Message, Part, message, message_columns
-from loopkit.logs.frames.timestamps import moments
+from loopkit.logs.frames.timestamps import parse_timestamps
 
 __all__ = ["Adapter", "merged", "parts_of"]
 
@@ -342,7 +342,7 @@ def _names(values: Sequence[str | None]) -> NDArray[np.object_]:
 
 def _times(values: Sequence[When]) -> NDArray[np.datetime64]:
     try:
-        return moments(np.array(values, f"S{len(FORM)}"), FORM)  # as most tools write it; many at once cost less
+        return parse_timestamps(np.array(values, f"S{len(FORM)}"), FORM)  # as most tools write it; many at once cost less
     except ValueError:  # another form, a day that is in no calendar, a letter that is in no date
         pass
     missing = NAT.astype(int)

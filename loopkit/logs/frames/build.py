@@ -1,6 +1,6 @@
-"""Parts into frames: one row means one thing, and a total is the sum of what is known.
+"""The frames of `Logs`, built from parts.
 
-A total of which nothing is known is unknown, never 0. Knows nothing of files.
+A total is the sum of the known values; if none is known, the total is missing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopkit.logs.frames import schema
-from loopkit.logs.frames.columns import REQUESTS, Columns, Growing, Part, joined, loss_columns, message_columns, times
+from loopkit.logs.frames.arrays import from_texts, make_frame, to_counts
+from loopkit.logs.frames.columns import REQUESTS, ColumnBuilder, Columns, Part, concatenate, loss_columns, message_columns, times
+from loopkit.logs.frames.schema import CONTENT
 from loopkit.logs.problems import Problem
 from loopkit.reprs import counted
 
@@ -24,14 +25,14 @@ BARS = "▁▂▃▄▅▆▇█"
 TOTALS = ["prompt_tokens", "cached_tokens", "read_tokens", "completion_tokens", "lost_tokens"]
 
 _NONE = np.empty(0, np.int64)
-_USAGE: Columns = {**Growing(REQUESTS).arrays(), "lost_tokens": _NONE, "turn": _NONE, "new_bytes": _NONE}
+_USAGE: Columns = {**ColumnBuilder(REQUESTS).arrays(), "lost_tokens": _NONE, "turn": _NONE, "new_bytes": _NONE}
 _LOSSES: Columns = loss_columns((), _NONE)
 _NO_MESSAGES = message_columns(())
 _TURNS: Columns = {"turn": _NONE, "time": times([]), "ended": times([]), "tool_calls": _NONE}
 
 
 def sessions(parts: Sequence[Part]) -> pd.DataFrame:
-    """Make the frame of sessions and replays."""
+    """Build the frame ``sessions``."""
     grouped: dict[str, list[Part]] = {}
     for part in parts:
         grouped.setdefault(part.session, []).append(part)
@@ -44,30 +45,30 @@ def sessions(parts: Sequence[Part]) -> pd.DataFrame:
         "started": [part.started for part in first],
         "ended": [part.ended for part in last],
         "epochs": list(map(len, grouped.values())),
-        "turns": _whole(_sums([part.turns for part in epochs] for epochs in grouped.values())),
-        "requests": _whole(_sums([part.usage for part in epochs] for epochs in grouped.values())),
+        "turns": to_counts(_sums([part.turns for part in epochs] for epochs in grouped.values())),
+        "requests": to_counts(_sums([part.usage for part in epochs] for epochs in grouped.values())),
     }
-    return schema.build("sessions", columns)
+    return make_frame("sessions", columns)
 
 
 def epochs(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
-    """Make the frame of epochs, out of the frame of requests."""
+    """Build the frame ``epochs``; ``requests`` is the frame ``usage``."""
     row = np.repeat(np.arange(len(parts)), [_rows(part.usage) for part in parts])
     names = ("session", "epoch", "end_reason", "baseline_sha256", "baseline_bytes", "slot")
     columns = {
         **{name: [getattr(part, name) for part in parts] for name in names},
         "started": [part.started for part in parts],
         "ended": [part.ended for part in parts],
-        "turns": _whole(_sums([part.turns] for part in parts)),
+        "turns": to_counts(_sums([part.turns] for part in parts)),
         **_totals(requests, row, len(parts)),
     }
-    return schema.build("epochs", columns)
+    return make_frame("epochs", columns)
 
 
 def turns(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
-    """Make the frame of turns, out of the frame of requests."""
+    """Build the frame ``turns``; ``requests`` is the frame ``usage``."""
     lengths = [0 if part.turns is None else _rows(part.turns) for part in parts]
-    of_turns = joined([part.turns for part in parts if part.turns is not None], _TURNS)
+    of_turns = concatenate([part.turns for part in parts if part.turns is not None], _TURNS)
     before = np.cumsum([0, *lengths])
     total = int(before[-1])
     turn = np.concatenate([_NONE, *(part.usage["turn"] for part in parts)])
@@ -81,59 +82,59 @@ def turns(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
         "time": of_turns["time"],
         "tool_calls": of_turns["tool_calls"],
         "finish_reason": requests["finish_reason"].array[last],
-        "elapsed_ms": np.where(elapsed < 0, math.nan, elapsed),  # a clock was set back
+        "elapsed_ms": np.where(elapsed < 0, math.nan, elapsed),
         **_totals(requests, row, total),
     }
-    return schema.build("turns", columns)
+    return make_frame("turns", columns)
 
 
 def usage(parts: Sequence[Part]) -> pd.DataFrame:
-    """Make the frame of requests."""
+    """Build the frame ``usage``."""
     lengths = [_rows(part.usage) for part in parts]
-    found = joined([part.usage for part in parts], _USAGE)
-    prompt, cached = pd.Series(_whole(found["prompt_tokens"])), pd.Series(_whole(found["cached_tokens"]))
+    found = concatenate([part.usage for part in parts], _USAGE)
+    prompt, cached = pd.Series(to_counts(found["prompt_tokens"])), pd.Series(to_counts(found["cached_tokens"]))
     columns = {
         **_keys(parts, lengths),
         "model": _models(parts, lengths),
-        **{name: _typed(values) for name, values in found.items()},
+        **found,
         "new_bytes": pd.arrays.IntegerArray(found["new_bytes"], found["request_bytes"] < 0),
         "read_tokens": (prompt - cached).array,
         "reuse": _share(cached, prompt),
     }
-    return schema.build("usage", columns)
+    return make_frame("usage", columns)
 
 
 def cache_loss(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
-    """Make the frame of losses, out of the frame of requests."""
-    found = joined([part.losses for part in parts], _LOSSES)
+    """Build the frame ``cache_loss``; ``requests`` is the frame ``usage``."""
+    found = concatenate([part.losses for part in parts], _LOSSES)
     lengths = [_rows(part.losses) for part in parts]
     before = np.cumsum([0, *(_rows(part.usage) for part in parts)])[:-1]
     request = requests[["turn", "read_tokens", "prompt_ms"]].iloc[found["row"] + np.repeat(before, lengths)]
     columns = {
         **_keys(parts, lengths),
-        **{name: _typed(values) for name, values in found.items()},
+        **found,
         "turn": request["turn"].array,
-        "lost_ms": _share(_whole(found["lost_tokens"]), request["read_tokens"].array) * request["prompt_ms"].array,
+        "lost_ms": _share(to_counts(found["lost_tokens"]), request["read_tokens"].array) * request["prompt_ms"].array,
     }
-    return schema.build("cache_loss", columns)
+    return make_frame("cache_loss", columns)
 
 
 def messages(parts: Sequence[Part], *, content: bool) -> pd.DataFrame:
-    """Make the frame of messages, whose logs are read once more for it; ``content`` adds their text."""
+    """Build the frame ``messages``, which reads the logs a second time; ``content`` adds their text."""
     made = [_NO_MESSAGES if part.messages is None else part.messages(content=content) for part in parts]
-    found = joined(made, _NO_MESSAGES)
-    columns = {**_keys(parts, list(map(_rows, made))), **{name: _typed(values) for name, values in found.items()}}
-    return schema.build("messages", columns, (schema.CONTENT,) if content else ())
+    found = concatenate(made, _NO_MESSAGES)
+    columns = {**_keys(parts, list(map(_rows, made))), **found}
+    return make_frame("messages", columns, (CONTENT,) if content else ())
 
 
 def problems(found: Sequence[Problem]) -> pd.DataFrame:
-    """Make the frame of problems."""
+    """Build the frame ``problems``."""
     names = Problem.__struct_fields__
-    return schema.build("problems", {name: [getattr(problem, name) for problem in found] for name in names})
+    return make_frame("problems", {name: [getattr(problem, name) for problem in found] for name in names})
 
 
 def finding(requests: pd.DataFrame) -> list[tuple[str, str]]:
-    """What a person wants to know first of a frame of requests, as name and value: tokens read, tokens lost.
+    """Return the tokens processed and lost in a frame of requests, as pairs of name and text.
 
     Examples
     --------
@@ -152,7 +153,7 @@ def finding(requests: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def spark(requests: pd.DataFrame, width: int = 60) -> str:
-    """A plot in one line: the share of the prompts that was cached, over the requests in their order; a dot where not known.
+    """Return a one-line plot of the cached share of the prompts, in the order of the requests; a dot means unknown.
 
     Examples
     --------
@@ -166,7 +167,7 @@ def spark(requests: pd.DataFrame, width: int = 60) -> str:
 
 
 def _totals(requests: pd.DataFrame, row: NDArray[Any], total: int) -> dict[str, Any]:
-    """Sums of the requests of each of ``total`` rows; ``row`` says which one a request is of."""
+    """Return sums over the requests of each row. ``row`` gives the row of each request, ``total`` the number of rows."""
     table = requests[TOTALS].copy()
     table["losses"] = (table["lost_tokens"] > 0).astype("Int64")
     table["known"] = table["prompt_tokens"].where(table["cached_tokens"].notna())
@@ -179,7 +180,7 @@ def _totals(requests: pd.DataFrame, row: NDArray[Any], total: int) -> dict[str, 
 
 
 def _share(part: Any, whole: Any) -> Any:
-    """One by the other; missing where either is, and where there is no whole."""
+    """Return ``part / whole``; missing where either is missing or the whole is 0."""
     return pd.Series(part, copy=False).div(pd.Series(whole, copy=False).where(lambda value: value > 0)).array
 
 
@@ -191,28 +192,15 @@ def _keys(parts: Sequence[Part], lengths: Sequence[int]) -> dict[str, Any]:
 
 
 def _repeated(values: Sequence[str | None], lengths: Sequence[int]) -> Any:
-    return schema.array(np.array(values, object), schema.STRING).repeat(lengths)
+    return from_texts(np.array(values, object)).repeat(lengths)
 
 
 def _models(parts: Sequence[Part], lengths: Sequence[int]) -> Any:
-    """The model of each request: in a foreign log it may change within an epoch."""
+    """Return the model of each request. In a foreign log it may change within an epoch."""
     if not any("model" in part.usage for part in parts):
         return _repeated([part.model for part in parts], lengths)
     own = [part.usage.get("model", np.repeat(np.array([part.model], object), length)) for part, length in zip(parts, lengths)]
     return np.concatenate([np.empty(0, object), *own])
-
-
-def _typed(values: NDArray[Any]) -> Any:
-    """An array as the array of a frame's column: -1 and NaN become missing."""
-    if values.dtype == np.int8:
-        return pd.arrays.BooleanArray(values > 0, values < 0)
-    if values.dtype == np.float64:
-        return pd.arrays.FloatingArray(values, np.isnan(values))
-    return _whole(values) if values.dtype == np.int64 else values
-
-
-def _whole(values: NDArray[np.int64]) -> pd.arrays.IntegerArray:
-    return pd.arrays.IntegerArray(values, values < 0)
 
 
 def _rows(columns: Mapping[str, NDArray[Any]]) -> int:
@@ -220,5 +208,5 @@ def _rows(columns: Mapping[str, NDArray[Any]]) -> int:
 
 
 def _sums(grouped: Iterable[Sequence[Columns | None]]) -> NDArray[np.int64]:
-    """Rows of each group together; -1 where the first of a group has none to count."""
+    """Return the number of rows in each group; -1 if the first of a group has no columns."""
     return np.array([-1 if group[0] is None else sum(_rows(one) for one in group if one) for group in grouped], np.int64)

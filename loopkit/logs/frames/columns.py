@@ -1,7 +1,6 @@
-"""Records into flat arrays, and the part of all frames that comes from one file.
+"""Columns of records as numpy arrays, and `Part`: everything that the frames need from one file.
 
-Until a frame is made of them, a missing count is -1, a missing flag -1, a missing number NaN and a missing text None: no log can
-hold these, so one array says both. Knows nothing of files and frames.
+In these arrays a missing count or flag is -1, a missing number NaN and a missing text None. No log can contain these values.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import intern
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from msgspec import UNSET, Struct
@@ -20,7 +19,8 @@ from numpy.typing import NDArray
 
 from loopkit.contract.records import CacheLoss, ReplayRecord
 from loopkit.encoding import encode, sha256
-from loopkit.logs.frames.timestamps import FORM, moments
+from loopkit.logs.frames.schema import CONTENT, Kind, recorded_kinds
+from loopkit.logs.frames.timestamps import FORM, parse_timestamps
 from loopkit.logs.problems import Problem
 
 if TYPE_CHECKING:
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from loopkit.cache.prefixes.prompt_parts import Prompt
 
 __all__ = [
-    "COUNT",
+    "LOSSES",
+    "MESSAGES",
     "REQUESTS",
+    "ColumnBuilder",
     "Columns",
-    "Growing",
     "Message",
     "Part",
-    "joined",
+    "concatenate",
     "loss_columns",
     "message",
     "message_columns",
@@ -43,56 +44,32 @@ __all__ = [
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
-COUNT, REAL, FLAG, HASH, TEXT, MAYBE_TEXT, JSON, TIME = "qdbhsmjt"
-"""Kinds of columns; the first three are those of ``struct``, too."""
-_HASHES = np.dtype("S64")
-_DTYPES = {COUNT: np.int64, REAL: np.float64, FLAG: np.int8}
-_MISSING = {COUNT: -1, REAL: math.nan, FLAG: -1}
-_TIMES = np.dtype(f"S{len(FORM)}")
+REQUESTS = recorded_kinds("usage")
+LOSSES = recorded_kinds("cache_loss")
+MESSAGES = recorded_kinds("messages", CONTENT)
+"The columns that come straight from usage records, from cache loss records and from messages, with their kinds."
 
-REQUESTS = {
-    **dict.fromkeys(("request", "request_bytes", "expected_tokens", "reusable_tokens"), COUNT),
-    **dict.fromkeys(("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens"), COUNT),
-    **dict.fromkeys(("ttft_ms", "prompt_ms", "predicted_ms"), REAL),
-    "request_sha256": HASH,
-    **dict.fromkeys(("finish_reason", "shortfall"), MAYBE_TEXT),
-    "expected_exact": FLAG,
-    "time": TIME,
-}
-"What the frame of requests takes from their records as it stands there."
-LOSSES = {
-    **dict.fromkeys(("request", "expected_tokens", "reusable_tokens", "cached_tokens", "lost_tokens"), COUNT),
-    **dict.fromkeys(("cause", "certainty", "fixable_by", "location"), MAYBE_TEXT),
-    "evidence": JSON,
-    "expected_exact": FLAG,
-    "time": TIME,
-}
-"What the frame of losses takes from their records."
-MESSAGES = {
-    **dict.fromkeys(("turn", "position", "bytes", "neutralised"), COUNT),
-    **dict.fromkeys(("role", "sha256", "tool", "content"), TEXT),
-    "truncated": FLAG,
-}
-"What the frame of messages takes from them."
+_HASHES = np.dtype("S64")
+_TIMES = np.dtype(f"S{len(FORM)}")
 
 
 class MakeMessages(Protocol):
-    """Makes the columns of `MESSAGES` when they are asked for; without text unless that is wanted."""
+    """Reads the messages of a log when they are asked for, as the columns of `MESSAGES`."""
 
     def __call__(self, *, content: bool) -> Columns: ...
 
 
 MakeRequests: TypeAlias = "Callable[[], Iterable[Seen | Prompt | None]]"
-"""Tells the requests, one for each row of ``usage``: what is known of each; None where that is no more than the row says."""
+"""Reads the requests of a log, one for each row of ``usage``; None where only the usage is known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What the frames need of one epoch of a session, or of one replay. It can be pickled: it crosses a process pool."""
+    """One epoch of a session, or one replay, as read from its file. It can be pickled to cross a process pool."""
 
     source: str
     path: str
-    "The session's directory, or the replay's file."
+    "Directory of the session, or file of the replay."
     session: str
     epoch: int = 0
     parent: str | None = None
@@ -106,39 +83,115 @@ class Part:
     ended: np.datetime64
     end_reason: str | None = None
     usage: Columns
-    "A row is a completed request."
+    "One row per completed request."
     losses: Columns
-    "A row is a loss; ``row`` is its request's in ``usage``."
+    "One row per cache loss; ``row`` is the row of its request in ``usage``."
     turns: Columns | None = None
-    "A row is a turn; None in a replay."
+    "One row per turn; None in a replay."
     messages: MakeMessages | None = None
-    "A ``functools.partial`` of a module's function, so that it can be pickled; None where the log holds no messages."
+    "A ``functools.partial`` of a module's function, so that it can be pickled; None if the log contains no messages."
     problems: Sequence[Problem] = ()
-    "Counts that cannot be; where the file was read just now."
+    "Impossible counts, and a baseline that does not match; empty for a part that was read back from Parquet."
     requests: MakeRequests | None = None
-    "Likewise; None where nothing is known but the usage."
+    "A ``functools.partial``, too; None if only the usage is known."
 
 
-class Growing:
-    """Columns to which records are added, some hundreds at a time. Of numbers, hashes and times only their bytes are kept.
+class Codec(NamedTuple):
+    """How the values of one kind of column become an array."""
+
+    pack: Callable[[tuple[Any, ...]], Sequence[bytes | str | None]]
+    "Compact form of the values of some records."
+    unpack: Callable[[Any], NDArray[Any]]
+    "The array of all packed values."
+
+
+def _number_codec(dtype: np.dtype[Any], missing: float) -> Codec:
+    """Return the codec of a number; only its bytes are kept."""
+    code = dtype.char.replace("l", "q")  # struct's int64 is "q" on every platform
+
+    def pack(values: tuple[Any, ...]) -> Sequence[bytes]:
+        try:
+            return (struct.pack(f"{len(values)}{code}", *values),)
+        except struct.error:
+            if values.count(values[0]) == len(values):
+                return (struct.pack(code, missing) * len(values),)
+            known = [missing if value is None or value is UNSET else value for value in values]
+            return (struct.pack(f"{len(values)}{code}", *known),)
+
+    return Codec(pack, lambda packed: np.frombuffer(b"".join(packed), dtype))
+
+
+def _pack_hashes(values: tuple[Any, ...]) -> Sequence[bytes | str | None]:
+    text = "".join(values)
+    # A value that is not a hash is kept as it is.
+    return (text.encode(),) if text.isascii() and "\0" not in text else values
+
+
+def _unpack_hashes(packed: Any) -> NDArray[Any]:
+    if all(isinstance(each, bytes) for each in packed):
+        return np.frombuffer(b"".join(packed), _HASHES)
+    return _concatenate(
+        [np.frombuffer(each, _HASHES) if isinstance(each, bytes) else np.array([each], object) for each in packed]
+    )
+
+
+def _pack_names(values: tuple[Any, ...]) -> Sequence[str | None]:
+    if values.count(None) + values.count(UNSET) == len(values):
+        return [None] * len(values)
+    # There may be millions of values but only a few names: keep one object of each.
+    return [intern(value) if isinstance(value, str) else None for value in values]
+
+
+def _pack_times(values: tuple[Any, ...]) -> Sequence[bytes]:
+    return ("".join(values).encode("ascii"),)
+
+
+def _unpack_times(packed: Any) -> NDArray[Any]:
+    return times(np.frombuffer(b"".join(packed), _TIMES))
+
+
+def _pack_json(values: tuple[Any, ...]) -> Sequence[str | None]:
+    return [None if value is UNSET else encode(value).decode() for value in values]
+
+
+def _objects(packed: Any) -> NDArray[Any]:
+    return np.array(packed, np.object_)
+
+
+CODECS: Mapping[Kind, Codec] = {
+    "count": _number_codec(np.dtype(np.int64), -1),
+    "real": _number_codec(np.dtype(np.float64), math.nan),
+    "flag": _number_codec(np.dtype(np.int8), -1),
+    "time": Codec(
+        lambda values: ("".join(values).encode("ascii"),), lambda packed: times(np.frombuffer(b"".join(packed), _TIMES))
+    ),
+    "hash": Codec(_pack_hashes, _unpack_hashes),
+    "name": Codec(_pack_names, _objects),
+    "text": Codec(lambda values: values, _objects),
+    "json": Codec(_pack_json, _objects),
+}
+
+
+class ColumnBuilder:
+    """Columns that grow by some hundred records at a time.
 
     Parameters
     ----------
     kinds : mapping of str to str
-        Names of members, of the record or of its ``usage``, and what they hold.
+        Name and kind of each column. A name is a member of the record or of its ``usage``.
 
     Examples
     --------
     >>> from loopkit.contract.records import Usage
-    >>> columns = Growing({"prompt_tokens": COUNT, "ttft_ms": REAL})
+    >>> columns = ColumnBuilder({"prompt_tokens": "count", "ttft_ms": "real"})
     >>> columns.add([Usage(prompt_tokens=3), Usage()])
     >>> columns.arrays()
     {'prompt_tokens': array([ 3, -1]), 'ttft_ms': array([nan, nan])}
     """
 
-    def __init__(self, kinds: Mapping[str, str]) -> None:
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
         self._kinds = kinds
-        self._values: dict[str, list[Any]] = {name: [] for name in kinds}
+        self._packed: dict[str, list[Any]] = {name: [] for name in kinds}
 
     def add(self, records: Sequence[Struct]) -> None:
         """Add records, all of one type."""
@@ -148,103 +201,66 @@ class Growing:
         if "usage" in members:
             members |= _members(members["usage"])
         for name, kind in self._kinds.items():
-            self._values[name] += _packed(members[name], kind)
+            self._packed[name] += CODECS[kind].pack(members[name])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that was added.
+        """Return the columns of all added records.
 
         Raises
         ------
         ValueError
-            For a day that is in no calendar.
+            If a timestamp is invalid.
         """
-        return {name: _unpacked(self._values[name], kind) for name, kind in self._kinds.items()}
+        return {name: CODECS[kind].unpack(self._packed[name]) for name, kind in self._kinds.items()}
 
 
 def _members(records: Sequence[Struct]) -> dict[str, tuple[Any, ...]]:
-    """Rows into columns: of each member the values."""
+    """Return the values of each member."""
     return dict(zip(records[0].__struct_fields__, zip(*map(astuple, records))))
 
 
-def _packed(values: tuple[Any, ...], kind: str) -> Sequence[bytes | str | None]:
-    if kind == HASH:
-        text = "".join(values)
-        return (text.encode(),) if text.isascii() and "\0" not in text else values  # what is no hash is told as it stands
-    if kind == TEXT:
-        return values
-    if kind == MAYBE_TEXT:
-        if values.count(None) + values.count(UNSET) == len(values):
-            return [None] * len(values)
-        # the same few words again and again: one object of each, for there may be millions
-        return [intern(value) if isinstance(value, str) else None for value in values]
-    if kind == JSON:
-        return [None if value is UNSET else encode(value).decode() for value in values]
-    if kind == TIME:
-        return ("".join(values).encode("ascii"),)
-    try:
-        return (struct.pack(f"{len(values)}{kind}", *values),)
-    except struct.error:
-        missing = _MISSING[kind]
-        if values.count(values[0]) == len(values):
-            return (struct.pack(kind, missing) * len(values),)
-        known = [missing if value is None or value is UNSET else value for value in values]
-        return (struct.pack(f"{len(values)}{kind}", *known),)
-
-
-def _unpacked(values: Any, kind: str) -> NDArray[Any]:
-    if kind == TIME:
-        return times(np.frombuffer(b"".join(values), _TIMES))
-    if kind == HASH:
-        if all(isinstance(each, bytes) for each in values):
-            return np.frombuffer(b"".join(values), _HASHES)
-        return _end_to_end(
-            [np.frombuffer(each, _HASHES) if isinstance(each, bytes) else np.array([each], object) for each in values]
-        )
-    return np.frombuffer(b"".join(values), _DTYPES[kind]) if kind in _DTYPES else np.array(values, np.object_)
-
-
 def times(values: Sequence[bytes | str] | NDArray[np.bytes_]) -> NDArray[np.datetime64]:
-    """Timestamps, as they stand in a record; UTC.
+    """Parse timestamps as loopkit writes them in records.
 
     Raises
     ------
     ValueError
-        For what is no moment, and for a day that is in no calendar.
+        If a timestamp is invalid.
 
     Examples
     --------
     >>> times(["2026-11-30T07:31:05.000001Z"])
     array(['2026-11-30T07:31:05.000001'], dtype='datetime64[us]')
     """
-    return moments(np.array(values, _TIMES))
+    return parse_timestamps(np.array(values, _TIMES))
 
 
-def joined(parts: Sequence[Columns], like: Columns) -> dict[str, NDArray[Any]]:
-    """Put arrays of one name end to end, in new ones; ``like`` has the names and, where there are no parts, the dtypes."""
-    return {name: _end_to_end([part[name] for part in parts]) if parts else sample[:0] for name, sample in like.items()}
+def concatenate(parts: Sequence[Columns], like: Columns) -> dict[str, NDArray[Any]]:
+    """Concatenate the arrays of each name. ``like`` gives the names, and the dtypes if there are no parts."""
+    return {name: _concatenate([part[name] for part in parts]) if parts else sample[:0] for name, sample in like.items()}
 
 
-def _end_to_end(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Arrays as one; where some hold hashes as bytes and others as text, as text."""
+def _concatenate(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Concatenate arrays. If some hold hashes as bytes and others as text, the result holds text."""
     if len({array.dtype for array in arrays}) > 1:
         arrays = [array.astype(str).astype(object) if array.dtype == _HASHES else array for array in arrays]
     return np.concatenate(arrays)
 
 
-_NO_LOSSES: Columns = Growing(LOSSES).arrays()
+_NO_LOSSES: Columns = ColumnBuilder(LOSSES).arrays()
 
 
 def loss_columns(losses: Sequence[CacheLoss | ReplayRecord], rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
-    """What the frame of losses takes from their records, whose requests stand in these rows."""
+    """Return the columns of cache losses. ``rows`` are the rows of their requests in ``usage``."""
     if not losses:
-        return {**_NO_LOSSES, "row": rows}  # as most logs have none, thousands share these arrays
-    columns = Growing(LOSSES)
+        return {**_NO_LOSSES, "row": rows}  # most logs have no losses: they share these arrays
+    columns = ColumnBuilder(LOSSES)
     columns.add(losses)
     return {**columns.arrays(), "row": rows}
 
 
 class Message(Struct, frozen=True, gc=False):
-    """A message, as a row of the frame of messages."""
+    """One row of the frame ``messages``."""
 
     turn: int | None
     position: int
@@ -258,7 +274,7 @@ class Message(Struct, frozen=True, gc=False):
 
 
 def message(turn: int | None, position: int, role: str, data: bytes, **facts: Any) -> Message:
-    """Make a row of a message's bytes: as it was sent, or of a foreign log its text.
+    """Return the row of a message. ``data`` is the message as sent, or its text in a foreign log.
 
     Examples
     --------
@@ -269,13 +285,13 @@ def message(turn: int | None, position: int, role: str, data: bytes, **facts: An
 
 
 def message_columns(messages: Iterable[Message]) -> Columns:
-    """Turn rows into columns.
+    """Return the columns of messages.
 
     Examples
     --------
     >>> message_columns([message(None, 0, "user", b"Hi.")])["turn"]
     array([-1])
     """
-    rows = list(messages)
-    named = _members(rows) if rows else dict.fromkeys(MESSAGES, ())
-    return {name: _unpacked(_packed(named[name], kind) if rows else (), kind) for name, kind in MESSAGES.items()}
+    columns = ColumnBuilder(MESSAGES)
+    columns.add(list(messages))
+    return columns.arrays()

@@ -1,96 +1,103 @@
-"""The frames' columns: name, dtype, unit and what each means, in one place.
+"""The columns of every frame: name, kind, unit and meaning.
 
-A frame has all its columns with these dtypes, always: of an empty log, of one row, of a million. Counts are nullable ``Int64``,
-missing is ``<NA>`` and never 0, times are microseconds in UTC. Knows nothing of files or of how a value is come by.
+This is the only place that declares them. Dtypes, the packing of records, Parquet files and docstrings follow from these tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
+__all__ = ["CONTENT", "FRAMES", "SOURCES", "Column", "Kind", "document_columns"]
 
-from loopkit.errors import InvalidConfig
+F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["CONTENT", "FRAMES", "SOURCES", "Column", "array", "build", "columns", "dtypes", "empty"]
+Kind: TypeAlias = Literal["count", "real", "flag", "time", "text", "name", "hash", "json", "source"]
+"""What a column holds. A ``name`` is one of few texts that repeat; ``json`` is a text that holds JSON."""
 
-SOURCES = [
+SOURCES = (
     *("loopkit", "replay", "recorded", "claude_code", "pi", "codex", "inspect"),
     *("openai", "otel", "litellm", "llama_server", "mooncake", "bailian"),
-]
-
-TIME = pd.DatetimeTZDtype("us", "UTC")
-STRING = pd.StringDtype()
-COUNT = pd.Int64Dtype()
-REAL = pd.Float64Dtype()
-FLAG = pd.BooleanDtype()
-SOURCE = pd.CategoricalDtype(SOURCES)
+)
+DTYPES: Mapping[Kind, str] = {
+    "count": "Int64",
+    "real": "Float64",
+    "flag": "boolean",
+    "time": "datetime64[us, UTC]",
+    "source": "category",
+    **dict.fromkeys(("text", "name", "hash", "json"), "string"),
+}
+"The pandas dtype of each kind, as pandas prints it."
 
 
 class Column(NamedTuple):
-    """One column of a frame."""
+    """A column of a frame."""
 
     name: str
-    dtype: Any
+    kind: Kind
     unit: str | None
     doc: str
 
+    @property
+    def dtype(self) -> str:
+        """Name of the pandas dtype."""
+        return DTYPES[self.kind]
 
-SESSION = Column("session", STRING, None, "id of the session, or of the replay")
-EPOCH = Column("epoch", COUNT, None, "number of the epoch within the session, from 0")
-TURN = Column("turn", COUNT, None, "number of the turn within the epoch, from 1; <NA> in a replay, which has no turns")
-REQUEST = Column("request", COUNT, None, "number of the request within the epoch, from 1")
-STARTED = Column("started", TIME, "UTC", "time of the first record")
-ENDED = Column("ended", TIME, "UTC", "time of the last record")
-MODEL = Column("model", STRING, None, "model, as the server named it")
-TURNS = Column("turns", COUNT, "turns", "turns begun or taken up; <NA> in a replay")
-REQUESTS = Column("requests", COUNT, "requests", "completed requests")
-FINISH = Column("finish_reason", STRING, None, "why the model stopped, as the server said; of a turn: of its last request")
 
-PROMPT = Column("prompt_tokens", COUNT, "tokens", "the whole prompt, cached tokens included")
-CACHED = Column("cached_tokens", COUNT, "tokens", "of these, taken from the server's cache; <NA> where it did not say")
-READ = Column("read_tokens", COUNT, "tokens", "prompt less cached")
-EXPECTED = Column("expected_tokens", COUNT, "tokens", "cached tokens that a kept contract gives")
-EXACT = Column("expected_exact", FLAG, None, "whether expected_tokens is a count, or only a bound")
-REUSABLE = Column("reusable_tokens", COUNT, "tokens", "longest token prefix shared with what the server read and wrote before")
-LOST = Column("lost_tokens", COUNT, "tokens", "expected and not cached; 0: nothing lost; <NA>: cannot be known")
-COMPLETION = Column("completion_tokens", COUNT, "tokens", "written, reasoning included")
-REUSE = Column("reuse", REAL, "share", "cached by prompt tokens, of the requests where both are known")
+SESSION = Column("session", "text", None, "id of the session or replay")
+EPOCH = Column("epoch", "count", None, "number of the epoch within the session, from 0")
+TURN = Column("turn", "count", None, "number of the turn within the epoch, from 1; missing in a replay, which has no turns")
+REQUEST = Column("request", "count", None, "number of the request within the epoch, from 1")
+STARTED = Column("started", "time", "UTC", "timestamp of the first record")
+ENDED = Column("ended", "time", "UTC", "timestamp of the last record")
+MODEL = Column("model", "text", None, "model name reported by the server")
+TURNS = Column("turns", "count", "turns", "number of turns, including one continued from the epoch before; missing in a replay")
+REQUESTS = Column("requests", "count", "requests", "number of completed requests")
+FINISH = Column("finish_reason", "name", None, "why the model stopped, as reported by the server")
+
+PROMPT = Column("prompt_tokens", "count", "tokens", "length of the prompt, including cached tokens")
+CACHED = Column("cached_tokens", "count", "tokens", "prompt tokens taken from the server's cache; missing if not reported")
+READ = Column("read_tokens", "count", "tokens", "prompt tokens that the server processed: prompt_tokens minus cached_tokens")
+EXPECTED = Column("expected_tokens", "count", "tokens", "tokens that should be cached, given the previous request")
+EXACT = Column("expected_exact", "flag", None, "True if expected_tokens is exact, False if it is a lower bound")
+REUSABLE = Column("reusable_tokens", "count", "tokens", "longest token prefix shared with the previous prompt and its completion")
+LOST = Column("lost_tokens", "count", "tokens", "expected tokens that were not cached; 0 if nothing was lost, missing if unknown")
+COMPLETION = Column("completion_tokens", "count", "tokens", "length of the completion, including reasoning")
+LOSSES = Column("losses", "count", "losses", "number of rows in cache_loss; missing if no request reports its cached tokens")
+REUSE = Column("reuse", "real", "share", "cached_tokens divided by prompt_tokens, over the requests that report both")
 
 FRAMES: Mapping[str, tuple[Column, ...]] = {
     "sessions": (
         SESSION,
-        Column("source", SOURCE, None, "what wrote the log"),
-        Column("parent", STRING, None, "session that this one was forked, resumed or spawned from, or is a replay of"),
-        Column("variant", STRING, None, "what a replay changed on purpose; <NA>: nothing"),
-        Column("path", STRING, None, "directory of the session, or file of the replay or foreign log"),
+        Column("source", "source", None, "program that wrote the log"),
+        Column("parent", "text", None, "session that this one was forked, resumed or spawned from, or that it replays"),
+        Column("variant", "text", None, "what a replay changed on purpose; missing if nothing"),
+        Column("path", "text", None, "directory of the session, or file of the replay or foreign log"),
         STARTED,
         ENDED,
-        Column("epochs", COUNT, "epochs", "epochs loaded"),
+        Column("epochs", "count", "epochs", "number of loaded epochs"),
         TURNS,
         REQUESTS,
-        MODEL._replace(doc="model of the last epoch"),
-        Column("engine", STRING, None, "server software of the last epoch"),
+        MODEL._replace(doc="model of the last epoch, as reported by the server"),
+        Column("engine", "text", None, "server software of the last epoch"),
     ),
     "epochs": (
         SESSION,
         EPOCH,
         STARTED,
         ENDED,
-        Column("end_reason", STRING, None, "context_full or asked; <NA>: not ended"),
-        Column("baseline_sha256", STRING, None, "identity of the fixed prefix; <NA> in a replay"),
-        Column("baseline_bytes", COUNT, "bytes", "size of the baseline's file"),
-        Column("slot", COUNT, None, "llama-server slot that the epoch is pinned to"),
+        Column("end_reason", "text", None, "context_full or asked; missing if the epoch has not ended"),
+        Column("baseline_sha256", "text", None, "SHA-256 of the baseline; missing in a replay"),
+        Column("baseline_bytes", "count", "bytes", "size of the baseline file"),
+        Column("slot", "count", None, "llama-server slot that the epoch is pinned to"),
         TURNS,
         REQUESTS,
         PROMPT,
         CACHED,
         READ,
         COMPLETION,
-        Column("losses", COUNT, "losses", "rows of cache_loss; <NA>: no request says what was lost"),
+        LOSSES,
         LOST,
         REUSE,
     ),
@@ -98,207 +105,147 @@ FRAMES: Mapping[str, tuple[Column, ...]] = {
         SESSION,
         EPOCH,
         TURN,
-        Column("time", TIME, "UTC", "when the user asked; of a turn that an epoch takes up: the epoch's start"),
+        Column(
+            "time",
+            "time",
+            "UTC",
+            "timestamp of the user message, or start of the epoch for a continued turn",
+        ),
         REQUESTS,
-        Column("tool_calls", COUNT, "calls", "tool calls answered"),
+        Column("tool_calls", "count", "calls", "number of tool calls with a result"),
         PROMPT,
         CACHED,
         READ,
         COMPLETION,
-        Column("losses", COUNT, "losses", "rows of cache_loss; <NA>: no request says what was lost"),
+        LOSSES,
         LOST,
         REUSE,
-        FINISH,
-        Column("elapsed_ms", REAL, "ms", "from the turn's time to its last record; <NA> where a clock was set back between"),
+        FINISH._replace(doc="why the model stopped in the last request, as reported by the server"),
+        Column(
+            "elapsed_ms",
+            "real",
+            "ms",
+            "time from the user message to the last record; missing if the clock was set back",
+        ),
     ),
     "usage": (
         SESSION,
         EPOCH,
         TURN,
         REQUEST,
-        Column("time", TIME, "UTC", "when the request's usage was written"),
+        Column("time", "time", "UTC", "timestamp of the usage record"),
         MODEL,
         PROMPT,
         CACHED,
-        Column("cache_write_tokens", COUNT, "tokens", "written to the cache at a price (hosted engines)"),
+        Column("cache_write_tokens", "count", "tokens", "prompt tokens written to the cache, where the provider bills for it"),
         READ,
         EXPECTED,
         EXACT,
         REUSABLE,
         LOST,
-        Column("shortfall", STRING, None, "why fewer than expected were cached where that is nobody's fault"),
+        Column("shortfall", "name", None, "why fewer tokens were cached than expected, if this is not a loss"),
         COMPLETION,
-        Column("reasoning_tokens", COUNT, "tokens", "of the completion, reasoning"),
-        REUSE._replace(doc="cached by prompt tokens"),
-        Column("ttft_ms", REAL, "ms", "from sending to the first token, measured here"),
-        Column("prompt_ms", REAL, "ms", "reading the prompt, measured by the server"),
-        Column("predicted_ms", REAL, "ms", "writing the completion, measured by the server"),
-        FINISH._replace(doc="why the model stopped, as the server said"),
-        Column("request_bytes", COUNT, "bytes", "size of the request's body"),
-        Column("new_bytes", COUNT, "bytes", "body less the previous one of the epoch; all of it at the first"),
-        Column("request_sha256", STRING, None, "SHA-256 of the body"),
+        Column("reasoning_tokens", "count", "tokens", "reasoning tokens within the completion"),
+        REUSE._replace(doc="cached_tokens divided by prompt_tokens"),
+        Column("ttft_ms", "real", "ms", "time from sending the request to the first token, measured by the client"),
+        Column("prompt_ms", "real", "ms", "time to process the prompt, measured by the server"),
+        Column("predicted_ms", "real", "ms", "time to generate the completion, measured by the server"),
+        FINISH,
+        Column("request_bytes", "count", "bytes", "size of the request body"),
+        Column(
+            "new_bytes",
+            "count",
+            "bytes",
+            "growth of the body since the previous request of the epoch",
+        ),
+        Column("request_sha256", "hash", None, "SHA-256 of the request body"),
     ),
     "cache_loss": (
         SESSION,
         EPOCH,
         TURN,
         REQUEST,
-        Column("time", TIME, "UTC", "when the loss was written"),
+        Column("time", "time", "UTC", "timestamp of the cache loss record"),
         EXPECTED,
         EXACT,
         REUSABLE,
         CACHED,
         LOST,
-        Column("lost_ms", REAL, "ms", "prompt_ms × lost_tokens ÷ read_tokens: time spent reading them again; an estimate"),
-        Column("cause", STRING, None, "why they were lost"),
-        Column("certainty", STRING, None, "confirmed, suspected or unexplained"),
-        Column("fixable_by", STRING, None, "client, template, server, provider or nobody"),
-        Column("location", STRING, None, "member, message or event that the evidence points at"),
-        Column("evidence", STRING, None, "what can be checked, as JSON"),
+        Column("lost_ms", "real", "ms", "estimated time to process the lost tokens: prompt_ms × lost_tokens ÷ read_tokens"),
+        Column("cause", "name", None, "why the tokens were lost, such as system_changed"),
+        Column("certainty", "name", None, "confirmed, suspected or unexplained"),
+        Column("fixable_by", "name", None, "client, template, server, provider or nobody"),
+        Column("location", "name", None, "member of the request, message or event that the evidence points at"),
+        Column("evidence", "json", None, "evidence for the cause, as JSON; Logs.evidence(row) returns it as a dict"),
     ),
     "messages": (
         SESSION,
         EPOCH,
-        TURN._replace(doc="number of the turn; <NA> of the system message and of what was carried over"),
-        Column("position", COUNT, None, "place among the messages of the epoch, from 0"),
-        Column("role", STRING, None, "system, user, assistant or tool"),
-        Column("bytes", COUNT, "bytes", "size of the message as it was sent; of a foreign log, of its text"),
-        Column("sha256", STRING, None, "SHA-256 of these bytes"),
-        Column("tool", STRING, None, "name of the tool that answered"),
-        Column("truncated", FLAG, None, "whether the tool's answer was cut before it was logged"),
-        Column("neutralised", COUNT, "tags", "control tags written as text; <NA> where nothing is neutralised"),
+        TURN._replace(doc="number of the turn, from 1; missing for the system message and for carried messages"),
+        Column("position", "count", None, "position among the messages of the epoch, from 0"),
+        Column("role", "text", None, "system, user, assistant or tool"),
+        Column("bytes", "count", "bytes", "size of the message as sent; in a foreign log, size of its text"),
+        Column("sha256", "text", None, "SHA-256 of these bytes"),
+        Column("tool", "text", None, "name of the tool that returned this result"),
+        Column("truncated", "flag", None, "True if the tool result was cut before it was logged"),
+        Column(
+            "neutralised",
+            "count",
+            "tags",
+            "number of control tags turned into plain text; missing where none can be",
+        ),
     ),
     "problems": (
-        Column("path", STRING, None, "file or directory"),
-        Column("line", COUNT, None, "number of the line, from 1; <NA> where it is about the file"),
-        Column("offset", COUNT, "bytes", "byte offset in the file"),
-        Column("kind", STRING, None, "torn, unreadable, not_a_log, left_out; of a foreign log also what its adapter says"),
-        Column("why", STRING, None, "what is wrong"),
-        Column("affected", COUNT, "lines", "lines of a damaged stretch, or entries left out"),
+        Column("path", "text", None, "file or directory"),
+        Column("line", "count", None, "number of the line, from 1; missing if the problem concerns the whole file"),
+        Column("offset", "count", "bytes", "byte offset in the file"),
+        Column(
+            "kind",
+            "text",
+            None,
+            "torn, unreadable, not_a_log, left_out, baseline, impossible_reuse, or a kind of the adapter",
+        ),
+        Column("why", "text", None, "what is wrong"),
+        Column("affected", "count", "lines", "number of damaged lines, or of entries left out"),
     ),
 }
-CONTENT = Column("content", STRING, None, "text of the message; <NA> where it has none")
-"Of the frame of messages, where it was asked for."
+CONTENT = Column("content", "text", None, "text of the message, missing if it has none; only with load(…, content=True)")
+"The extra column of ``messages``."
+
+COMPUTED = {
+    "usage": ("session", "epoch", "turn", "model", "read_tokens", "lost_tokens", "reuse", "new_bytes"),
+    "cache_loss": ("session", "epoch", "turn", "lost_ms"),
+    "messages": ("session", "epoch"),
+}
+"Columns that do not come straight from a record, by frame."
 
 
-def dtypes(frame: str) -> dict[str, Any]:
-    """Name and dtype of a frame's columns, in order.
-
-    Examples
-    --------
-    >>> list(dtypes("epochs"))[:3]
-    ['session', 'epoch', 'started']
-    """
-    return {column.name: column.dtype for column in FRAMES[frame]}
-
-
-def columns(frame: str) -> pd.DataFrame:
-    """Return a description of a frame's columns.
-
-    Parameters
-    ----------
-    frame : str
-        Name of a frame of `Logs`, such as ``"usage"``.
-
-    Returns
-    -------
-    DataFrame
-        One row per column of the frame, in order: ``name``, ``dtype``, ``unit`` (missing where it has none) and ``meaning``.
-
-    Raises
-    ------
-    InvalidConfig
-        If there is no such frame.
+def recorded_kinds(frame: str, *more: Column) -> dict[str, Kind]:
+    """Return name and kind of the columns that come straight from records.
 
     Examples
     --------
-    >>> columns("usage").set_index("name").loc["ttft_ms", ["dtype", "unit"]].tolist()
-    ['Float64', 'ms']
+    >>> recorded_kinds("messages")["bytes"]
+    'count'
     """
-    if frame not in FRAMES:
-        raise InvalidConfig("frame", f"there is no frame {frame!r}", f"Use one of {', '.join(FRAMES)}")
-    every = FRAMES[frame] + ((CONTENT,) if frame == "messages" else ())
-    described = {
-        "name": [column.name for column in every],
-        "dtype": [dtype_name(column.dtype) for column in every],
-        "unit": [column.unit for column in every],
-        "meaning": [column.doc for column in every],
-    }
-    return pd.DataFrame(described, dtype=STRING)
+    return {column.name: column.kind for column in (*FRAMES[frame], *more) if column.name not in COMPUTED[frame]}
 
 
-def dtype_name(dtype: Any) -> str:
-    """Return a dtype's name as documentation shows it.
+def document_columns(function: F) -> F:
+    """Append the columns of a frame to the docstring of the property that returns it, which has the frame's name.
 
     Examples
     --------
-    >>> dtype_name(TIME), dtype_name(SOURCE), dtype_name(COUNT)
-    ('datetime64[us, UTC]', 'category', 'Int64')
+    >>> @document_columns
+    ... def problems(): "One row per problem."
+    >>> print(problems.__doc__.splitlines()[4])
+    - ``path`` (string): file or directory
     """
-    return "string" if isinstance(dtype, pd.StringDtype) else str(dtype)
-
-
-def empty(frame: str) -> pd.DataFrame:
-    """Make a frame without rows.
-
-    Examples
-    --------
-    >>> empty("usage")["cached_tokens"].dtype
-    Int64Dtype()
-    >>> empty("usage").attrs["units"]["ttft_ms"]
-    'ms'
-    """
-    return build(frame, {column.name: [] for column in FRAMES[frame]})
-
-
-def build(frame: str, columns: Mapping[str, Any], more: tuple[Column, ...] = ()) -> pd.DataFrame:
-    """Make a frame of its columns.
-
-    Parameters
-    ----------
-    frame : str
-        Its name in ``FRAMES``.
-    columns : mapping
-        For every column of the frame, an array or list, all of one length. Times are ``datetime64[us]`` without a zone, in UTC.
-    more : tuple of Column
-        Columns behind those of the schema.
-
-    Returns
-    -------
-    DataFrame
-        With the schema's columns, order and dtypes; ``attrs["units"]`` has the units.
-    """
-    wanted = FRAMES[frame] + more
-    made = pd.DataFrame({column.name: array(columns[column.name], column.dtype) for column in wanted}, copy=False)
-    made.attrs["units"] = {column.name: column.unit for column in wanted if column.unit is not None}
-    return made
-
-
-def array(values: Any, dtype: Any) -> Any:
-    r"""Values as the array of a frame's column.
-
-    Examples
-    --------
-    >>> array(["a\udcff.jsonl", None], STRING).tolist()
-    ['a\\udcff.jsonl', <NA>]
-    """
-    if isinstance(values, np.ndarray) and values.dtype.kind == "S":
-        return _of_one_length(values)
-    if dtype == TIME:
-        return pd.DatetimeIndex(np.asarray(values, dtype="datetime64[us]")).tz_localize("UTC").array
-    try:
-        return pd.array(values, dtype=dtype, copy=False)
-    except UnicodeEncodeError:  # of the path of a file whose name is no UTF-8
-        texts = [value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value for value in values]
-        return pd.array(texts, dtype=dtype)
-
-
-def _of_one_length(values: NDArray[np.bytes_]) -> Any:
-    """Texts of ASCII, all of one length, as the array of a column; without an object a text where pandas keeps none."""
-    if STRING.storage != "pyarrow":
-        return pd.array(values.astype(str).astype(object), dtype=STRING)
-    import pyarrow as pa  # type: ignore[import-untyped]
-
-    ends = np.arange(values.size + 1) * values.itemsize
-    texts = pa.LargeStringArray.from_buffers(values.size, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(values)))
-    return pd.array(texts, dtype=STRING)
+    every = FRAMES[function.__name__] + ((CONTENT,) if function.__name__ == "messages" else ())
+    rows = []
+    for column in every:
+        unit = "" if column.unit is None else f", {column.unit}"
+        rows.append(f"- ``{column.name}`` ({column.dtype}{unit}): {column.doc}")
+    if function.__doc__ is not None:  # it is None under python -OO
+        function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__), "", "Columns:", "", *rows])
+    return function

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from loopkit.contract.records import CacheLoss, EpochEnd, ReplayRecord, SessionStart, UsageRecord
 from loopkit.errors import BaselineError, TornLog
-from loopkit.logs.frames.columns import COUNT, REQUESTS, Growing, Part, loss_columns, times
+from loopkit.logs.frames.columns import REQUESTS, ColumnBuilder, Part, loss_columns, times
 from loopkit.logs.own.checksums import Lines, sound_lines
 from loopkit.logs.own.error_lines import session_dir, times_named, torn_at
 from loopkit.logs.own.headers import ASSISTANT, END, LOSS, RESULT, START, USAGE, USER, heads
@@ -86,7 +86,7 @@ class _Pass:
         self.kinds = bytearray()
         self.start: SessionStart | None = None
         self.end: EpochEnd | None = None
-        self.usage = Growing(REQUESTS)
+        self.usage = ColumnBuilder(REQUESTS)
         self.losses: list[CacheLoss] = []
         self.reported: dict[int, Raw] = {}
         "What a server said, by request, where it does not add up."
@@ -243,7 +243,7 @@ def read_replay(path: Path, *, lines: int | None = None) -> Part:
 
 
 def _read_replay(path: Path, limit: int | None) -> Part:
-    usage = Growing({**REQUESTS, "lost_tokens": COUNT})
+    usage = ColumnBuilder({**REQUESTS, "lost_tokens": "count"})
     losses: list[ReplayRecord] = []
     rows: list[int] = []
     first: ReplayRecord | None = None

@@ -26,7 +26,7 @@ from loopkit.contract.provenance import Role
 from loopkit.errors import LogError, TornLog
 from loopkit.logs.collection import Logs
 from loopkit.logs.foreign import formats
-from loopkit.logs.frames import schema
+from loopkit.logs.frames import arrays, schema
 from loopkit.logs.summary import summary
 
 HERE = Path(__file__).parents[3] / "data" / "foreign"
@@ -105,7 +105,7 @@ def test_a_loss_stands_at_its_request(sample: str) -> None:
 def test_the_frames_are_those_of_the_schema(sample: str) -> None:
     logs = load(sample)
     for name in schema.FRAMES:
-        assert dict(getattr(logs, name).dtypes) == schema.dtypes(name)
+        assert dict(getattr(logs, name).dtypes) == arrays.dtypes(name)
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from loopkit.contract.records import Usage, UsageRecord
-from loopkit.logs.frames.columns import LOSSES, REQUESTS, Growing, joined
+from loopkit.logs.frames.columns import LOSSES, REQUESTS, ColumnBuilder, concatenate
+from loopkit.logs.frames.schema import Kind
 from tests.logs.make import stamp
 
 NUMBERS = st.none() | st.integers(0, (1 << 63) - 1)
@@ -46,7 +47,7 @@ rows = st.builds(
 
 @given(st.lists(st.lists(rows, max_size=4), max_size=4))
 def test_every_value_comes_through_in_any_batches(batches: list[list[UsageRecord]]) -> None:
-    columns = Growing(REQUESTS)
+    columns = ColumnBuilder(REQUESTS)
     for batch in batches:
         columns.add(batch)
     found = columns.arrays()
@@ -67,7 +68,7 @@ def test_every_value_comes_through_in_any_batches(batches: list[list[UsageRecord
 
 
 def test_a_count_that_no_float_holds_stands_beside_a_missing_one() -> None:
-    columns = Growing(REQUESTS)
+    columns = ColumnBuilder(REQUESTS)
     columns.add([record(2**53 + 1, True, UNSET, Usage()), record(None, True, UNSET, Usage(prompt_tokens=2**63 - 1))])
     found = columns.arrays()
     assert found["expected_tokens"].tolist() == [2**53 + 1, -1]
@@ -75,18 +76,18 @@ def test_a_count_that_no_float_holds_stands_beside_a_missing_one() -> None:
 
 
 @pytest.mark.parametrize("kinds", [REQUESTS, LOSSES])
-def test_the_dtypes_are_those_of_no_rows(kinds: dict[str, str]) -> None:
-    empty = Growing(kinds).arrays()
+def test_the_dtypes_are_those_of_no_rows(kinds: dict[str, Kind]) -> None:
+    empty = ColumnBuilder(kinds).arrays()
     assert set(empty) == set(kinds)
     dtypes = {kind: {empty[name].dtype.str for name in kinds if kinds[name] == kind} for kind in set(kinds.values())}
-    expected = {"q": "<i8", "d": "<f8", "b": "|i1", "h": "|S64", "s": "|O", "m": "|O", "j": "|O", "t": "<M8[us]"}
+    expected = {"count": "<i8", "real": "<f8", "flag": "|i1", "hash": "|S64", "name": "|O", "json": "|O", "time": "<M8[us]"}
     assert dtypes == {kind: {expected[kind]} for kind in dtypes}
 
 
 @pytest.mark.parametrize("strange", ["é" * 64, "0" * 63 + "\0", "\0" * 64, "🙂" * 64])
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_what_is_no_hash_is_told_as_it_stands(strange: str, at: int) -> None:
-    columns = Growing(REQUESTS)
+    columns = ColumnBuilder(REQUESTS)
     hashes = [HASH[::-1], HASH, HASH]
     hashes[at] = strange
     for sha256 in hashes:
@@ -95,10 +96,10 @@ def test_what_is_no_hash_is_told_as_it_stands(strange: str, at: int) -> None:
 
 
 def test_hashes_as_bytes_and_as_text_are_put_end_to_end_as_text() -> None:
-    columns = Growing(REQUESTS)
+    columns = ColumnBuilder(REQUESTS)
     columns.add([record(1, True, UNSET, Usage())])
     ours, foreign = columns.arrays(), {"request_sha256": np.array([None, "b" * 64], object)}
     for parts in ([ours, foreign], [foreign, ours]):
-        found = joined(parts, {"request_sha256": ours["request_sha256"]})["request_sha256"].tolist()
+        found = concatenate(parts, {"request_sha256": ours["request_sha256"]})["request_sha256"].tolist()
         assert sorted(map(str, found)) == sorted(["None", "b" * 64, HASH])
-    assert joined([ours, ours], {"request_sha256": ours["request_sha256"]})["request_sha256"].dtype == "S64"
+    assert concatenate([ours, ours], {"request_sha256": ours["request_sha256"]})["request_sha256"].dtype == "S64"

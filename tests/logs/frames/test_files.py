@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from loopkit.contract.records import LogRecord
 from loopkit.errors import InvalidConfig, LogError
 from loopkit.logs.collection import Logs
-from loopkit.logs.frames import schema
+from loopkit.logs.frames import arrays, schema
 from loopkit.logs.loading import load
 from tests.logs.make import assistant, end, kept, loss, replay, result, start, usage, user, write, write_session
 from tests.logs.test_load import TOOLS, column
@@ -110,6 +110,26 @@ def test_a_turn_of_unknown_length_comes_through(tmp_path: Path) -> None:
     assert_equal(load(tmp_path / "tables"), logs)
 
 
+def test_exports_of_older_versions_load_with_todays_names(tmp_path: Path) -> None:
+    logs = load(MALFORMED, errors="report", content=True)
+    logs = Logs(tuple(part for part in logs.parts if part.session != "text-changed"), logs.unread, content=True)
+    write_session(tmp_path, "lossy", [start("lossy"), *kept(9, loses=frozenset({3}))])
+    logs = logs.concat(load(tmp_path, content=True))
+    logs.to_parquet(tmp_path / "tables")
+    old_names = {
+        "cache_loss": {"fixable_by": "mendable_by", "location": "where"},
+        "messages": {"position": "index"},
+        "problems": {"affected": "count"},
+    }
+    for frame, names in old_names.items():
+        path = tmp_path / "tables" / f"{frame}.parquet" / "0000.parquet"
+        pd.read_parquet(path).rename(columns=names).to_parquet(path, index=False)
+        assert set(names.values()) <= set(pd.read_parquet(path).columns)
+    assert len(logs.cache_loss) > 0
+    assert len(logs.problems) > 0
+    assert_equal(load(tmp_path / "tables", content=True), logs)
+
+
 @pytest.mark.parametrize(
     ("table", "column", "value"),
     [
@@ -130,13 +150,13 @@ def test_a_table_that_others_have_changed_is_named(tmp_path: Path, table: str, c
     changed = pd.read_parquet(path)
     changed[column] = value
     changed.to_parquet(path)
-    with pytest.raises(LogError, match=r"tables: not what to_parquet wrote: "):
+    with pytest.raises(LogError, match=r"tables: the files are not as `to_parquet` wrote them: "):
         _ = load(tmp_path / "tables").messages
     path.write_bytes(b"PAR1")
-    with pytest.raises(LogError, match=r"tables: not what to_parquet wrote: "):
+    with pytest.raises(LogError, match=r"tables: the files are not as `to_parquet` wrote them: "):
         _ = load(tmp_path / "tables").messages
     path.unlink()
-    with pytest.raises(LogError, match=r"not what to_parquet wrote|neither a home nor a session"):
+    with pytest.raises(LogError, match=r"the files are not as `to_parquet` wrote them|neither a home nor a session"):
         _ = load(tmp_path / "tables").messages
 
 
@@ -155,10 +175,10 @@ def test_nothing_is_overwritten_and_half_a_directory_is_none(tmp_path: Path) -> 
     logs = load(tmp_path)
     logs.to_parquet(tmp_path / "tables")
     for write_again in (logs.to_parquet, logs.to_csv):
-        with pytest.raises(LogError, match="nothing is ever overwritten"):
+        with pytest.raises(LogError, match="nothing is overwritten"):
             write_again(tmp_path / "tables")
     (tmp_path / "tables" / "usage.parquet" / "0000.parquet").unlink()
-    with pytest.raises(LogError, match="not what to_parquet wrote"):
+    with pytest.raises(LogError, match="the files are not as `to_parquet` wrote them"):
         load(tmp_path / "tables")
     (tmp_path / "tables" / "parts.parquet").unlink()
     with pytest.raises(LogError, match="neither a home nor a session"):
@@ -174,19 +194,19 @@ def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: py
         return real(name, *more, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.setattr(schema, "STRING", pd.StringDtype("python"))  # as pandas has it then
-    with pytest.raises(InvalidConfig, match=r"pyarrow: it is not installed.* pip install 'loopkit-lab\[scale\]'"):
+    monkeypatch.setattr(arrays, "STRING", pd.StringDtype("python"))  # as pandas has it then
+    with pytest.raises(InvalidConfig, match=r"pyarrow: Parquet files need pyarrow.* `pip install 'loopkit-lab\[scale\]'`"):
         load([]).to_parquet(tmp_path / "tables")
     assert not (tmp_path / "tables").exists()
 
 
 def read_csv(directory: Path, frame: str) -> pd.DataFrame:
     """As a person would who knows the schema."""
-    moments = [name for name, dtype in schema.dtypes(frame).items() if dtype == schema.TIME]
-    kinds = {name: dtype for name, dtype in schema.dtypes(frame).items() if name not in moments}
+    moments = [name for name, dtype in arrays.dtypes(frame).items() if dtype == arrays.TIME]
+    kinds = {name: dtype for name, dtype in arrays.dtypes(frame).items() if name not in moments}
     made = pd.read_csv(directory / f"{frame}.csv", dtype=kinds, keep_default_na=False, na_values=[""])
     for name in moments:
-        made[name] = pd.to_datetime(made[name], utc=True).astype(schema.TIME)
+        made[name] = pd.to_datetime(made[name], utc=True).astype(arrays.TIME)
     return made
 
 

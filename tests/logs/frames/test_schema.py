@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from loopkit.logs.collection import Logs
-from loopkit.logs.frames import schema
+from loopkit.logs.frames import arrays, schema
 from loopkit.logs.loading import load
 from tests.logs.make import kept, replay, start, write, write_session
 
@@ -40,8 +40,8 @@ def test_frames_have_the_schema(frame: str, make: object, tmp_path: Path) -> Non
     logs = make(tmp_path) if callable(make) else EMPTY
     made = getattr(logs, frame)
     assert list(made.columns) == [column.name for column in schema.FRAMES[frame]]
-    assert made.dtypes.to_dict() == schema.dtypes(frame)
-    assert made.attrs == schema.empty(frame).attrs
+    assert made.dtypes.to_dict() == arrays.dtypes(frame)
+    assert made.attrs == arrays.empty(frame).attrs
     assert isinstance(made.index, pd.RangeIndex)
     if make is large and frame != "problems":
         assert len(made) > 1
@@ -56,7 +56,7 @@ def test_every_column_is_documented_and_units_are_few() -> None:
 
 def test_counts_are_nullable_and_times_of_one_unit_and_zone() -> None:
     for frame in schema.FRAMES:
-        kinds = {str(dtype) for dtype in schema.dtypes(frame).values()}
+        kinds = {str(dtype) for dtype in arrays.dtypes(frame).values()}
         assert kinds <= {"string", "Int64", "Float64", "boolean", "category", "datetime64[us, UTC]"}
 
 
@@ -71,7 +71,7 @@ def test_tables_of_one_name_agree() -> None:
 @pytest.mark.parametrize("make", [None, one_request, large])
 def test_text_is_one_more_column(make: object, tmp_path: Path) -> None:
     made = (dataclasses.replace(make(tmp_path), content=True) if callable(make) else Logs((), content=True)).messages
-    assert made.dtypes.to_dict() == {**schema.dtypes("messages"), "content": schema.STRING}
+    assert made.dtypes.to_dict() == {**arrays.dtypes("messages"), "content": arrays.STRING}
 
 
 @pytest.mark.parametrize("storage", ["python", "pyarrow"])
@@ -80,10 +80,10 @@ def test_texts_of_one_length_are_texts(
     storage: Literal["python", "pyarrow"], texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With and without the library that keeps them in one piece."""
-    monkeypatch.setattr(schema, "STRING", pd.StringDtype(storage))
+    monkeypatch.setattr(arrays, "STRING", pd.StringDtype(storage))
     for values in (np.array(texts, "S64"), np.array([each for text in texts for each in (text, text)], "S64")[::2]):
-        made = schema.array(values, schema.STRING)
-        assert made.dtype == schema.STRING
+        made = arrays.to_array(values, arrays.STRING)
+        assert made.dtype == arrays.STRING
         assert made.tolist() == texts
         frame = pd.DataFrame({"text": made}).drop_duplicates().sort_values("text")
         assert frame["text"].str.upper().tolist() == sorted(text.upper() for text in texts)
