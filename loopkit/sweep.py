@@ -29,7 +29,7 @@ from loopkit.ids import SessionId, Timestamp
 from loopkit.loop.limits import canonical
 from loopkit.session.disk import AppendFile, DirectoryLock, create_file, sync_directory
 from loopkit.session.journal import body_of, checked_blocks
-from loopkit.session.line_log import LineFile, make_parents
+from loopkit.session.line_file import LineFile, make_parents
 
 __all__ = ["Run", "run"]
 

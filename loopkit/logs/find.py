@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from loopkit.errors import InvalidConfig, LogError, SessionIOError, describe
 from loopkit.logs.problems import Problem
-from loopkit.session.live_read import appears, is_locked
+from loopkit.session.concurrent_reads import is_locked, wait_for_file
 from loopkit.session.store import log_numbers, log_path, session_directories
 
 __all__ = ["HOW", "PARTS", "File", "Loadable", "find"]
@@ -151,7 +151,7 @@ def _in_sessions(directory: Path, *, is_named: bool) -> Iterator[Found]:
         yield from _in_session(directory)
     elif found := list(_below(directory)):
         yield from found
-    elif is_named and (appears(log_path(directory, 0)) or is_locked(directory)):
+    elif is_named and (wait_for_file(log_path(directory, 0)) or is_locked(directory)):
         yield from _in_session(directory)
     else:
         why = "it has no 0.jsonl, so it is no session" if is_named else "not the name of a session"

@@ -22,8 +22,8 @@ from loopkit.logs.foreign import formats
 from loopkit.logs.frames.columns import Part
 from loopkit.logs.own.reader import read_epoch, read_replay
 from loopkit.logs.problems import Errors, Problem, problem_of
+from loopkit.session.concurrent_reads import is_locked
 from loopkit.session.journal import Fault, checked_blocks, open_regular
-from loopkit.session.live_read import is_locked
 from loopkit.session.store import is_log_name
 
 __all__ = ["Read", "read_file"]

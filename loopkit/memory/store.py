@@ -20,7 +20,7 @@ from loopkit.memory.lines import ChunkLine, Line, decode_line, encode_line
 from loopkit.memory.types import Chunk
 from loopkit.session.disk import AppendFile, DirectoryLock, create_file, need_writing, remove_file, sync_directory
 from loopkit.session.journal import Fault, Place, body_of, checked_blocks, close_line, open_regular, torn
-from loopkit.session.line_log import make_parents
+from loopkit.session.line_file import make_parents
 
 __all__ = ["REBUILD", "Store", "Writing"]
 

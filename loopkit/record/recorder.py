@@ -22,7 +22,7 @@ from loopkit.errors import EncodeError, InvalidConfig, SessionIOError
 from loopkit.ids import SessionId, Timestamp
 from loopkit.record.said import Said
 from loopkit.server.completion.usage import normalise
-from loopkit.session.line_log import LineFile, make_parents
+from loopkit.session.line_file import LineFile, make_parents
 
 __all__ = ["Exchange", "How", "Recorder"]
 

@@ -32,7 +32,7 @@ from loopkit.replay.variants import Change, Variant, applied, variant_of
 from loopkit.server.client import Server
 from loopkit.server.completion.assembly import Completion, Delta
 from loopkit.server.transport.cancellation import HangUp
-from loopkit.session.line_log import LineFile
+from loopkit.session.line_file import LineFile
 from loopkit.session.session import Session
 
 __all__ = ["empty_slots", "run", "send_all"]

@@ -26,9 +26,9 @@ from loopkit.errors import (
     describe,
 )
 from loopkit.ids import SessionId, Timestamp
+from loopkit.session.concurrent_reads import is_locked, retry_unfinished
 from loopkit.session.disk import create_file, make_directory, need_writing, remove, sync_directory
 from loopkit.session.journal import close_line, open_regular
-from loopkit.session.live_read import is_locked, settled
 from loopkit.session.order import Order
 from loopkit.session.scan import End, read_log
 
@@ -218,7 +218,7 @@ def read_live(directory: Path, order: Order, records: list[LogRecord]) -> Tail:
         return Tail(reached, read_log(log_path(directory, order.epoch), reached, records, session_dir=directory))
 
     try:
-        return settled(directory, read)
+        return retry_unfinished(directory, read)
     except TornLog as torn:
         if not torn.at_end or not is_locked(directory):
             raise

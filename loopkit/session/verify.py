@@ -27,8 +27,8 @@ from loopkit.errors import (
 )
 from loopkit.ids import TIME, SessionId
 from loopkit.reprs import Card
+from loopkit.session.concurrent_reads import wait_for_file
 from loopkit.session.journal import Fault, body_of, checked_blocks
-from loopkit.session.live_read import appears
 from loopkit.session.order import Order
 from loopkit.session.scan import read_log
 from loopkit.session.session import Session
@@ -182,7 +182,7 @@ def _verify_session(directory: Path, faults: list[Fault]) -> tuple[int, int]:
     requests = total = highest = 0
     try:
         session = SessionId(directory.name)
-        appears(log_path(directory, 0))
+        wait_for_file(log_path(directory, 0))
         count, gap = whole_epochs(directory)
     except (InvalidId, SessionNotFound, SessionIOError) as error:
         faults.append(Fault(str(directory), None, None, str(error)))

@@ -12,7 +12,7 @@ import pytest
 from loopkit.errors import SessionIOError
 from loopkit.ids import SessionId
 from loopkit.session import disk
-from loopkit.session.line_log import LineFile
+from loopkit.session.line_file import LineFile
 from loopkit.session.salvage import salvage
 from loopkit.session.session import Session
 from tests.session.build import BASELINE, create, digests, end, group

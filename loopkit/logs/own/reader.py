@@ -29,7 +29,7 @@ from loopkit.logs.own.headers import ASSISTANT, END, LOSS, RESULT, START, USAGE,
 from loopkit.logs.own.impossible_reuse import impossible_in, reported_in
 from loopkit.logs.own.messages import read_messages, read_requests
 from loopkit.logs.problems import Errors, Problem
-from loopkit.session.live_read import is_locked, settled
+from loopkit.session.concurrent_reads import is_locked, retry_unfinished
 from loopkit.session.store import read_baseline
 
 __all__ = ["read_epoch", "read_replay"]
@@ -149,7 +149,7 @@ def read_epoch(path: Path, *, lines: int | None = None, errors: Errors = "raise"
     TornLog
         With file and line.
     """
-    return settled(path.parent, lambda: _read_epoch(path, lines, errors))
+    return retry_unfinished(path.parent, lambda: _read_epoch(path, lines, errors))
 
 
 def _read_epoch(path: Path, limit: int | None, errors: Errors) -> Part | None:
@@ -239,7 +239,7 @@ def read_replay(path: Path, *, lines: int | None = None) -> Part:
     TornLog
         With file and line.
     """
-    return settled(path.parent, lambda: _read_replay(path, lines))
+    return retry_unfinished(path.parent, lambda: _read_replay(path, lines))
 
 
 def _read_replay(path: Path, limit: int | None) -> Part:

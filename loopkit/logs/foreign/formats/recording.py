@@ -22,8 +22,8 @@ from loopkit.logs.foreign.exchanges import Exchange, told
 from loopkit.logs.foreign.text_source import Line, Source
 from loopkit.logs.own.impossible_reuse import why_impossible
 from loopkit.server.completion.usage import normalise
+from loopkit.session.concurrent_reads import retry_unfinished
 from loopkit.session.journal import body_of, checked_blocks
-from loopkit.session.live_read import settled
 
 __all__ = ["NAME", "entries", "recognises"]
 
@@ -80,7 +80,7 @@ def _records(source: Source) -> Iterator[tuple[Line, RecordedRequest]]:
     """The sound lines before the first fault, as in a log of ours."""
     path = source.path
     try:  # first to the end, which may still be written
-        sound = settled(path.parent, lambda: sum(len(block.lines) for block in checked_blocks(path)))
+        sound = retry_unfinished(path.parent, lambda: sum(len(block.lines) for block in checked_blocks(path)))
     except TornLog as torn:
         source.fault(Line(b"", torn.line, torn.offset), torn.why, at_end=torn.at_end)
         sound = torn.line - 1

@@ -1,8 +1,4 @@
-"""A log that is no session's, of whole lines with the chained ``crc``: a replay's, a sweep's.
-
-It is made with its first line, so what never began leaves no file; or it goes on behind lines that were read and checked. Knows
-nothing of what the lines say.
-"""
+"""A log of checksummed lines outside a session: a replay, a recording, a sweep."""
 
 from __future__ import annotations
 
@@ -16,16 +12,16 @@ __all__ = ["LineFile", "make_parents"]
 
 
 class LineFile:
-    """A log that grows by whole lines; a failed or interrupted write is taken back.
+    """A log that grows by whole lines; a failed or interrupted write is undone.
 
     Parameters
     ----------
     path : Path
-        The log; directories that are missing are made with it.
+        The log. The first line creates it, and its missing parent directories.
     size : int, optional
-        Bytes of the lines that stand in it, as they were read and checked; not given where the file is still to be made.
+        Size in bytes of an existing log whose lines were checked. Omit it for a new log.
     crc : int
-        Value of the last of these lines.
+        Checksum of the last existing line.
     """
 
     def __init__(self, path: Path, size: int | None = None, crc: int = 0) -> None:
@@ -33,7 +29,7 @@ class LineFile:
         self._file = None if size is None else AppendFile(path, size)
 
     def write(self, record: bytes) -> None:
-        """Append a record, given as the JSON of an object on one line, and sync it."""
+        """Append a record, given as a JSON object on one line, and sync it."""
         line, crc = close_line(record[:-1], self._crc)
         if self._file is None:
             make_parents(self.path)
@@ -48,16 +44,16 @@ class LineFile:
         self._crc, self._size = crc, self._size + len(line)
 
     def close(self) -> None:
-        """Close; a second time does nothing."""
+        """Close the file. Safe to call twice."""
         if self._file is not None:
             self._file.close()
 
 
 def make_parents(path: Path) -> None:
-    """Make the directories above a path that are missing, for their owner alone."""
+    """Create the missing parent directories of a path, accessible to the owner only."""
     try:
         for parent in reversed(path.parents):
             if not parent.is_dir():
-                parent.mkdir(mode=0o700, exist_ok=True)  # with parents=True those above it would be for all
+                parent.mkdir(mode=0o700, exist_ok=True)  # parents=True would ignore the mode
     except OSError as error:
         raise SessionIOError(str(path.parent), "make the directory", describe(error)) from error

@@ -13,7 +13,7 @@ import pytest
 from loopkit.errors import TornLog
 from loopkit.ids import SessionId
 from loopkit.logs.loading import load
-from loopkit.session.live_read import settled
+from loopkit.session.concurrent_reads import retry_unfinished
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
 from tests.session.build import BASELINE, create, end, group
@@ -110,7 +110,7 @@ def test_an_end_that_moves_is_read_again(tmp_path: Path) -> None:
             log.write_bytes(whole)
             raise
 
-    with settled(log.parent, read) as session:
+    with retry_unfinished(log.parent, read) as session:
         assert len(session.records) == 1
     assert len(seen) == 2
 
@@ -126,7 +126,7 @@ def test_reading_waits_for_no_writer_where_there_is_none(tmp_path: Path) -> None
         Session.open(tmp_path, ID)
 
     with pytest.raises(TornLog):
-        settled(log.parent, read)
+        retry_unfinished(log.parent, read)
     assert len(seen) == 2
 
 
