@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loopkit.errors import LogError
-from loopkit.logs.foreign.duplicates import counted_once
+from loopkit.logs.foreign.duplicates import drop_duplicates
 from loopkit.logs.frames.columns import Part
 from loopkit.logs.problems import Errors, Problem
 
@@ -34,7 +34,7 @@ def together(parts: Sequence[Part], problems: Iterable[Problem], errors: Errors)
         left out.
     """
     by_session: dict[str, dict[int, Part]] = {}
-    once, copied = counted_once(parts)
+    once, copied = drop_duplicates(parts)
     known = list(dict.fromkeys([*problems, *copied]))
     for part in once:
         epochs = by_session.setdefault(part.session, {})

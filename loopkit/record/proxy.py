@@ -21,7 +21,7 @@ import httpx
 
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig, describe
-from loopkit.record.passing import Foreign, Passing
+from loopkit.record.http_observer import ForeignHost, HttpObserver
 from loopkit.record.recorder import Recorder
 from loopkit.reprs import Card
 from loopkit.server.transport.connection import parse
@@ -32,7 +32,7 @@ PIECE = 1 << 16
 CONNECT = 10.0  # seconds until a connection to the server stands
 LINGER = 5.0  # seconds for a client to read why it was refused
 
-_told = logging.getLogger("loopkit.record")
+_log = logging.getLogger("loopkit.record")
 
 
 class Proxy:
@@ -137,13 +137,13 @@ class Proxy:
                 server = _Side(*await asyncio.open_connection(self._host, self._port, ssl=self._tls, server_hostname=name))
         except (OSError, TimeoutError) as error:
             why = f"{self.upstream} cannot be reached: {describe(error) if str(error) else 'no connection in time'}"
-            _told.warning("%s", why)
+            _log.warning("%s", why)
             await client.refuse(b"502 Bad Gateway", why)
             return
-        passing = Passing(self._recorder, self._name)
+        passing = HttpObserver(self._recorder, self._name)
         try:
             await self._both(client, server, passing)
-        except Foreign:
+        except ForeignHost:
             await server.drop()
             await client.refuse(b"421 Misdirected Request", "the Host of this request is not this machine")
         finally:
@@ -151,7 +151,7 @@ class Proxy:
             await server.drop()
             await client.drop()
 
-    async def _both(self, client: _Side, server: _Side, passing: Passing) -> None:
+    async def _both(self, client: _Side, server: _Side, passing: HttpObserver) -> None:
         """Pass on what comes from either side."""
         asking = asyncio.create_task(self._asking(client, server, passing))
         answering = asyncio.create_task(self._answering(server, client, passing))
@@ -165,7 +165,7 @@ class Proxy:
             answering.cancel()
             await asyncio.gather(asking, answering, return_exceptions=True)
 
-    async def _asking(self, client: _Side, server: _Side, passing: Passing) -> bool:
+    async def _asking(self, client: _Side, server: _Side, passing: HttpObserver) -> bool:
         """Pass on what the client sends, and then its end; False where the server cannot be told of that but by hanging up."""
         while data := await client.read():
             out = passing.asked(data)
@@ -173,7 +173,7 @@ class Proxy:
                 return True  # it may have said why
         return not client.broken and server.end()
 
-    async def _answering(self, server: _Side, client: _Side, passing: Passing) -> None:
+    async def _answering(self, server: _Side, client: _Side, passing: HttpObserver) -> None:
         """Pass on what the server sends, and then its end."""
         while data := await server.read():
             if not await client.write(data):

@@ -20,11 +20,11 @@ from loopkit.contract.recording import RecordedRequest, encode_recorded
 from loopkit.encoding import decode, encode
 from loopkit.errors import EncodeError, InvalidConfig, SessionIOError
 from loopkit.ids import SessionId, Timestamp
-from loopkit.record.said import Said
+from loopkit.record.response_reader import ResponseReader
 from loopkit.server.completion.usage import normalise
 from loopkit.session.line_file import LineFile, make_parents
 
-__all__ = ["Exchange", "How", "Recorder"]
+__all__ = ["How", "ObservedExchange", "Recorder"]
 
 How: TypeAlias = Literal["whole", "hung_up", "cut"]
 "How an exchange ended: as it should, by the client, or by the server."
@@ -34,10 +34,10 @@ COMPLETIONS = ("/completions", "/responses", "/messages", "/completion")
 PROMPTS = ("messages", "input", "prompt")
 "Members of a body of which one is there."
 
-_told = logging.getLogger("loopkit.record")
+_log = logging.getLogger("loopkit.record")
 
 
-class Exchange:
+class ObservedExchange:
     """One request and its answer, as they pass by.
 
     Parameters
@@ -53,12 +53,12 @@ class Exchange:
         self.sent, self._started = Timestamp.now(), time.monotonic()
         self.body = bytearray()
         self.status: int | None = None
-        self.said: Said | None = None
+        self.said: ResponseReader | None = None
         self._over = False
 
     def head(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """The answer begins."""
-        self.status, self.said = status, Said({name.lower(): value for name, value in headers})
+        self.status, self.said = status, ResponseReader({name.lower(): value for name, value in headers})
 
     def data(self, data: bytes) -> None:
         """More of the answer's body."""
@@ -84,7 +84,7 @@ class Exchange:
         asked = decode(body, dict[str, Any])
         if not any(name in asked for name in PROMPTS):
             return None
-        said = self.said or Said({})
+        said = self.said or ResponseReader({})
         said.end()
         read = normalise(said.usage, said.timings)
         waited = None if said.first is None else (said.first - self._started) * 1000
@@ -141,23 +141,23 @@ class Recorder:
     def _new(self) -> LineFile:
         return LineFile(self._home / "recordings" / f"{SessionId.new()}.jsonl")
 
-    def begin(self, method: str, path: str) -> Exchange | None:
+    def begin(self, method: str, path: str) -> ObservedExchange | None:
         """A request is sent; None where it is none of a completion, and only passed on."""
         path = path.partition("?")[0]
         if method != "POST" or not path.endswith(COMPLETIONS):
             return None
         self._begun += 1
-        return Exchange(self, path)
+        return ObservedExchange(self, path)
 
     @property
     def under_way(self) -> int:
         return self._begun - self._over
 
-    def take(self, exchange: Exchange, how: How, ended: str, elapsed_ms: float) -> Future[None]:
+    def take(self, exchange: ObservedExchange, how: How, ended: str, elapsed_ms: float) -> Future[None]:
         """Write an exchange that is over, in its turn."""
         return self._writer.submit(self._write, exchange, how, ended, elapsed_ms)
 
-    def _write(self, exchange: Exchange, how: How, ended: str, elapsed_ms: float) -> None:
+    def _write(self, exchange: ObservedExchange, how: How, ended: str, elapsed_ms: float) -> None:
         number = self.recorded + self.missed + 1
         try:
             record = exchange.record(how, ended, elapsed_ms, number)
@@ -166,7 +166,7 @@ class Recorder:
                 self.recorded += 1
         except (SessionIOError, EncodeError, ValueError) as error:
             self.missed += 1
-            _told.warning("request %d (POST %s) is not recorded; it was passed on. %s", number, exchange.path, error)
+            _log.warning("request %d (POST %s) is not recorded; it was passed on. %s", number, exchange.path, error)
             if isinstance(error, SessionIOError) and error.doing != "append":  # what the file holds is not known
                 self._log.close()
                 self._log = self._new()

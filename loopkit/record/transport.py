@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
-from loopkit.record.recorder import Exchange, How, Recorder
+from loopkit.record.recorder import How, ObservedExchange, Recorder
 from loopkit.reprs import counted
 
 __all__ = ["Transport"]
@@ -105,7 +105,7 @@ def _wait(written: Future[None] | None) -> None:
         written.result()
 
 
-def _watched(library: ModuleType, response: Any, exchange: Exchange) -> Any:
+def _watched(library: ModuleType, response: Any, exchange: ObservedExchange) -> Any:
     if response.is_closed:  # it was read and decoded already, by a cache or a mock
         exchange.head(response.status_code, {**response.headers, "content-encoding": "identity"}.items())
         exchange.data(response.content)
@@ -125,7 +125,7 @@ def _kind(library: ModuleType) -> type[_Stream]:
 class _Stream:
     """The body of an answer, looked at as it is read."""
 
-    def __init__(self, stream: Any, exchange: Exchange) -> None:
+    def __init__(self, stream: Any, exchange: ObservedExchange) -> None:
         self._stream, self._exchange = stream, exchange
 
     def __iter__(self) -> Iterator[bytes]:

@@ -81,7 +81,7 @@ def test_a_log_whose_last_line_is_torn_is_status_2_and_judged_where_faults_are_r
     assert "--errors report" in ran.stderr
     ran = command(torn, "--errors", "report", "--max-lost", "1000000")
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert "live.jsonl:13: the last line is cut off (byte" in ran.stdout
+    assert "live.jsonl:13: the last line is incomplete (byte" in ran.stdout
     assert ran.stdout.splitlines()[-1].endswith("; 1 log was not read whole")
 
 

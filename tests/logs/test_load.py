@@ -269,9 +269,9 @@ def test_an_empty_directory_is_told_for_it_may_be_the_wrong_one(tmp_path: Path) 
     [
         (lambda home: home / "nothing", "nothing is there"),
         (lambda home: home / "*.jsonl", "nothing is there"),
-        (lambda home: home / "notes", "not a log of any kind known here"),
+        (lambda home: home / "notes", "the format is unknown"),
         (lambda home: home / "sessions/a/more", "neither a home nor a session"),
-        (lambda home: home / "notes/notes.jsonl", "not a log of any kind known here"),
+        (lambda home: home / "notes/notes.jsonl", "the format is unknown"),
         (lambda home: home / "sessions/c", "a session without its 0.jsonl"),
         (lambda home: home / "sessions/d", "a session without its 1.jsonl"),
     ],

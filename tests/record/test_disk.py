@@ -14,7 +14,7 @@ import pytest
 
 from loopkit import record
 from loopkit.session.verify import verify
-from tests.record.sides import SAID, Tee, dial, port_of, post, recorded, rest
+from tests.record.socket_peers import SAID, Tee, dial, port_of, post, recorded, rest
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(SAID), SAID)
 

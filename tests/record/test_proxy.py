@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from loopkit import record
 from loopkit.errors import InvalidConfig, SessionIOError
 from loopkit.record.proxy import Proxy
-from tests.record.sides import BODY, SAID, Tee, chunked, dial, port_of, post, recorded, rest, until
+from tests.record.socket_peers import BODY, SAID, Tee, chunked, dial, port_of, post, recorded, rest, until
 from tests.server.scripted import NO_ADDRESSES
 
 WHOLE = b"HTTP/1.1 200 OK\r\nSERVER: X\r\nContent-Length: %d\r\n\r\n%b" % (len(SAID), SAID)

@@ -23,7 +23,7 @@ from loopkit import record
 from loopkit.contract.recording import RecordedRequest
 from loopkit.encoding import decode
 from loopkit.server.client import Server, serve
-from tests.record.sides import recorded
+from tests.record.socket_peers import recorded
 
 pytestmark = pytest.mark.server
 ASKED: list[Any] = [{"role": "user", "content": "Hi."}]

@@ -86,7 +86,7 @@ def test_a_name_that_is_no_epochs_is_passed_over(session: Path, name: str) -> No
     assert len(Session.read(session.parents[1], ID).epochs) == 1
     assert verify(session.parents[1]).ok
     assert len(load(session.parents[1]).epochs) == 1
-    with pytest.raises(LogError, match="not a log of any kind known here"):
+    with pytest.raises(LogError, match="the format is unknown"):
         load(session / name)
 
 

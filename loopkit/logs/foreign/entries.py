@@ -1,8 +1,7 @@
-"""What an adapter yields: small facts of another tool's log, in the order of its file, each with its own links.
+"""Entries that the adapters yield: small facts from another tool's log, in file order, with links between them.
 
-Whatever a log says becomes entries of these kinds; a hostile one can at worst make problems. Which entry goes on from which is
-said by ``id`` and ``parent``, for files are appended to by several hands, copied and cut. An entry without an ``id`` goes on
-from the one that its conversation had last. Knows nothing of files, formats or frames.
+Malicious input can at worst add rows to the ``problems`` frame. Links use ``id`` and ``parent``, because log files are
+appended to by several processes, copied and cut. An entry without an ``id`` follows the last entry of its conversation.
 """
 
 from __future__ import annotations
@@ -19,56 +18,56 @@ from loopkit.contract.records import Usage
 from loopkit.server.completion.usage import LARGEST
 
 __all__ = [
-    "CANNOT_BE",
-    "Call",
-    "Compaction",
-    "Conversation",
-    "Digest",
+    "IMPLAUSIBLE",
+    "CompactionEntry",
+    "ConversationStart",
     "Entry",
     "Link",
-    "Said",
-    "When",
-    "can_be",
-    "moment",
-    "rfc3339",
+    "LogTime",
+    "MessageEntry",
+    "RequestEntry",
+    "TextDigest",
+    "is_plausible",
+    "to_microseconds",
+    "to_rfc3339",
 ]
 
-When: TypeAlias = "str | int | None"
-"A time as its source has it: ISO 8601 with a zone, or microseconds since 1970; None where it says none."
+LogTime: TypeAlias = "str | int | None"
+"A timestamp as the log has it: ISO 8601 text with a zone, or microseconds since 1970. None if there is none."
 
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND = datetime.timedelta(microseconds=1)
-END = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - EPOCH) // MICROSECOND
-"The last moment of the year 9999, which another zone may be past already."
-CANNOT_BE = "counts that cannot be, with those beside them"
-"What is told of a request for which `can_be` says no: a fresh input below 0 where a gateway took the cached tokens off twice."
+MAX_MICROSECONDS = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - UNIX_EPOCH) // MICROSECOND
+"Microseconds from 1970 to the last microsecond of the year 9999, the largest that `datetime` has."
+IMPLAUSIBLE = "impossible token counts (negative or too large), with the other counts of their request"
+"Problem text where `is_plausible` is False. Some gateways subtract cached tokens twice, which gives a negative input."
 
 
-class Conversation(Struct, frozen=True, kw_only=True):
-    """A conversation begins. Without one it begins with its first entry."""
+class ConversationStart(Struct, frozen=True, kw_only=True):
+    """The start of a conversation. Optional: without it, the conversation starts with its first entry."""
 
     session: str
     parent: str | None = None
-    "The conversation that it was forked, resumed or spawned from."
+    "The conversation that this one was forked, resumed or spawned from."
 
 
 class Link(Struct, frozen=True, gc=False):
-    """Any entry, and all that is needed of one that only others hang on."""
+    """Base of all linked entries. Used as it is for entries that matter only as the parent of others."""
 
     session: str
     id: str | None = None
-    "Unique in the file; what comes again under it is left out."
+    "Unique in the file. Later entries with the same id are left out."
     parent: str | None = None
-    "The id that it goes on from. With an id and without a parent it begins anew."
-    time: When = None
+    "Id of the entry before this one. An entry with an id and no parent starts a new branch."
+    time: LogTime = None
 
 
-class Digest:
-    r"""What is kept of a message where nobody asked for its text: size and SHA-256 of its parts, each once, a line apart.
+class TextDigest:
+    r"""Size and SHA-256 of a message, computed without keeping its text. Distinct parts are joined by line feeds.
 
     Examples
     --------
-    >>> digest = Digest()
+    >>> digest = TextDigest()
     >>> for part in ("Hi", "there", "Hi"):
     ...     digest.add(part)
     >>> digest.bytes, digest.sha256 == hashlib.sha256(b"Hi\nthere").hexdigest()
@@ -94,105 +93,105 @@ class Digest:
 
     @property
     def sha256(self) -> str:
-        """The hash, as `loopkit.encoding.sha256` writes it."""
+        """The hash in the form of `loopkit.encoding.sha256`."""
         return self._hash.hexdigest()
 
 
-class Said(Link, frozen=True, kw_only=True, gc=False):
+class MessageEntry(Link, frozen=True, kw_only=True, gc=False):
     """A message."""
 
     role: Role
-    asks: bool = False
-    "A person's message, with which a turn begins."
+    starts_turn: bool = False
+    "True for a person's message, which starts a turn."
     results: int = 0
-    "Tool calls that it answers."
+    "Number of tool calls that this message answers."
     tool: str | None = None
     key: str | None = None
-    "Of several parts of one message the same."
-    record: Record | Digest | None = None
-    "None where texts were not asked for."
+    "The same for all parts of one message."
+    record: Record | TextDigest | None = None
+    "None if texts were not requested."
 
 
-class Call(Link, frozen=True, kw_only=True, gc=False):
-    """A completed request. The same ``key`` again in the file is the same request, told again: the larger counts hold."""
+class RequestEntry(Link, frozen=True, kw_only=True, gc=False):
+    """A completed request. Entries with the same ``key`` are merged, with the larger of each count."""
 
     usage: Usage
     key: str | None = None
-    "The request's own id, the same in every file that holds it; None where there is none."
-    side: bool = False
-    "In a side chain: where the main conversation has the same response, this is a copy of it."
+    "Id of the request, the same in every file that repeats it. None if there is none."
+    is_side_chain: bool = False
+    "True in a side chain. If the main conversation has the same response, this entry is a copy."
     response: str | None = None
-    "The response's id, for that."
-    copied: bool = False
-    "Told here as history only: what follows goes on from it, and it is counted where it was made."
+    "Id of the response, to find such copies."
+    is_copy: bool = False
+    "True for repeated history: later requests follow it, and it is counted in its original file."
     model: str | None = None
     engine: str | None = None
-    "As `loopkit.cache` knows it: ``anthropic``, ``openai``, ``llama.cpp``, …"
-    finish: str | None = None
-    sent: When = None
-    "When it was sent; where that is not said, it is the time of the entry that it goes on from."
+    "Engine name as in `loopkit.cache`: ``anthropic``, ``openai``, ``llama.cpp``, …"
+    finish_reason: str | None = None
+    sent: LogTime = None
+    "Send time. If None, the time of the entry before it is used."
     verdict: str | None = None
-    "Why the provider says that its cache was missed."
-    missed: int | None = None
-    "Tokens that it says were missed."
+    "The provider's own reason for a cache miss."
+    missed_tokens: int | None = None
+    "Missed tokens as the provider reports them."
     kept_seconds: float | None = None
-    "For how long the provider keeps what this request wrote to the cache; None where it wrote nothing, or that is not said."
+    "Time to live of what this request wrote to the cache. None if it wrote nothing or the log does not say."
     request_bytes: int | None = None
     request_sha256: str | None = None
-    others: tuple[tuple[str, int], ...] = ()
-    "Session and number of the last few requests that the same server is known to have answered since the one it goes on from."
-    blocks: Sequence[int] | None = None
-    "Hashes of its prompt's blocks, where that is what the log holds of it."
-    body: Callable[[], bytes] | None = None
-    "Reads the very body that was sent, where the log holds it; a ``functools.partial``."
+    other_requests: tuple[tuple[str, int], ...] = ()
+    "Session and number of the last few requests that the same server answered since the request before this one."
+    block_hashes: Sequence[int] | None = None
+    "Hashes of the prompt's blocks, in logs that have hashes instead of text."
+    read_body: Callable[[], bytes] | None = None
+    "Reads the exact request body, if the log has it. A ``functools.partial``, so that it can be pickled."
 
 
-class Compaction(Link, frozen=True, kw_only=True, gc=False):
-    """History was rewritten: an epoch begins. Its parent may be in another file."""
+class CompactionEntry(Link, frozen=True, kw_only=True, gc=False):
+    """A rewrite of the history, which starts an epoch. Its parent may be in another file."""
 
 
-Entry: TypeAlias = Conversation | Link | Said | Call | Compaction
+Entry: TypeAlias = ConversationStart | Link | MessageEntry | RequestEntry | CompactionEntry
 
 
-def can_be(*counts: int | None) -> bool:
-    """Whether all of a request's counts can be: none is below 0, or more than sums would hold.
+def is_plausible(*counts: int | None) -> bool:
+    """Return True if every token count of a request is at least 0 and small enough to be summed.
 
     Examples
     --------
-    >>> can_be(5, None, 0), can_be(5, -1), can_be(1 << 60)
+    >>> is_plausible(5, None, 0), is_plausible(5, -1), is_plausible(1 << 60)
     (True, False, False)
     """
-    together = 0
-    for count in counts:  # asked of every line: one comparison for all of them
-        together |= count or 0
-    return 0 <= together <= LARGEST
+    bits = 0
+    for count in counts:  # runs for every line, so all counts share one comparison
+        bits |= count or 0
+    return 0 <= bits <= LARGEST
 
 
-def moment(when: When) -> int | None:
-    """Microseconds since 1970; None for what is no moment, or names no zone.
+def to_microseconds(time: LogTime) -> int | None:
+    """Return microseconds since 1970, or None for an invalid timestamp or one without a zone.
 
     Examples
     --------
-    >>> moment("1970-01-01T00:00:01Z"), moment("1970-01-01T02:00:01.5+02:00"), moment("1970-01-01T00:00:01"), moment(7)
-    (1000000, 1500000, None, 7)
+    >>> [to_microseconds(time) for time in ("1970-01-01T00:00:01Z", "1970-01-01T02:00:01.5+02:00", "1970-01-01T00:00:01", 7)]
+    [1000000, 1500000, None, 7]
     """
-    if when is None or isinstance(when, int):
-        return when if when is None or 0 <= when < 1 << 57 else None
+    if time is None or isinstance(time, int):
+        return time if time is None or 0 <= time < 1 << 57 else None
     try:
-        return (datetime.datetime.fromisoformat(when) - EPOCH) // MICROSECOND
-    except (ValueError, TypeError, OverflowError):  # the second: it names no zone
+        return (datetime.datetime.fromisoformat(time) - UNIX_EPOCH) // MICROSECOND
+    except (ValueError, TypeError, OverflowError):  # TypeError: the text has no zone
         return None
 
 
-def rfc3339(when: When) -> str | None:
-    """A moment as a `Timestamp` is written; None where it is none.
+def to_rfc3339(time: LogTime) -> str | None:
+    """Return a timestamp in the form of `loopkit.ids.Timestamp`, or None if it is invalid.
 
     Examples
     --------
-    >>> rfc3339("1970-01-01T02:00:01.5+02:00")
+    >>> to_rfc3339("1970-01-01T02:00:01.5+02:00")
     '1970-01-01T00:00:01.500000Z'
     """
-    microseconds = moment(when)
-    if microseconds is None or not 0 <= microseconds < END:
+    microseconds = to_microseconds(time)
+    if microseconds is None or not 0 <= microseconds < MAX_MICROSECONDS:
         return None
-    return f"{EPOCH.replace(tzinfo=None) + microseconds * MICROSECOND:%Y-%m-%dT%H:%M:%S.%f}Z"
+    return f"{UNIX_EPOCH.replace(tzinfo=None) + microseconds * MICROSECOND:%Y-%m-%dT%H:%M:%S.%f}Z"

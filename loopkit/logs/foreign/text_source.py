@@ -1,8 +1,8 @@
-r"""A file of another tool, as sound lines: split on ``\n`` only, in bounded memory, each fault named and passed over.
+r"""Files of other tools, split into valid lines in bounded memory.
 
-A byte order mark is left out, ``\r`` before an end is white space, empty lines are nothing. What is no JSON, no UTF-8, has NUL
-bytes, is cut off or longer than `LONGEST` is a problem with its line and offset, and the lines around it are read. A document
-that spans lines is told by its first one, and read whole. Knows no format.
+Lines end with ``\n`` only. A byte order mark, ``\r`` before a line end and empty lines are ignored. A line becomes a problem
+with its line number and offset if it is not JSON or UTF-8, has NUL bytes, is incomplete or is longer than `MAX_LINE_BYTES`.
+The lines around it are still read. A JSON document over several lines is recognised by its first line and read whole.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from loopkit.contract.records import Usage
 from loopkit.errors import SessionIOError, TornLog, describe
 from loopkit.logs.problems import Errors, Problem
 
-__all__ = ["LONGEST", "UNPACKED", "Line", "Source", "first_members", "opened"]
+__all__ = ["DECOMPRESS_ERRORS", "MAX_LINE_BYTES", "SourceLine", "TextSource", "first_member_names", "open_log"]
 
 T = TypeVar("T")
 
 BLOCK = 1 << 16
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:]', re.S)
-LONGEST = 1 << 25
-"Bytes of a line from which on it is passed over unread."
+MAX_LINE_BYTES = 1 << 25
+"Longer lines are skipped."
 BOM = b"\xef\xbb\xbf"
-GZIP = b"\x1f\x8b"
-UNPACKED = (EOFError, zlib.error, gzip.BadGzipFile)
-"What a packed file that is damaged raises."
-NEXT = re.compile(rb"(?<=\n\})[ \t\r]*\n+(?=\{)")
-"Between two values that are each written over several lines."
-IN_LINE = re.compile(r" \(byte (\d+)\)$")
+GZIP_MAGIC = b"\x1f\x8b"
+DECOMPRESS_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
+"Exceptions that a damaged gzip file raises."
+NEXT_VALUE = re.compile(rb"(?<=\n\})[ \t\r]*\n+(?=\{)")
+"Separator of two JSON values that each take several lines."
+BYTE_IN_MESSAGE = re.compile(r" \(byte (\d+)\)$")
 ESCAPES = re.compile(rb"(?i)\\ud[89ab]..\\ud[c-f]..|(\\ud[89a-f]..)|\\.")
-"Whole pairs of surrogates, lone ones, and every other escape."
+"Surrogate pairs, lone surrogates (group 1), and all other escapes."
 
 
-class Line(NamedTuple):
-    """A line without its end, and where it stands."""
+class SourceLine(NamedTuple):
+    """A line without its end, with its number and byte offset."""
 
     data: bytes
     number: int
     offset: int
 
 
-class Source:
-    """One file, and what was found wrong with it.
+class TextSource:
+    """A file and the problems found in it.
 
     Parameters
     ----------
     path : Path
         The file.
     errors : {"raise", "report"}
-        What to do at a fault.
+        Raise `TornLog` at the first damaged line, or add it to `problems`.
     """
 
     def __init__(self, path: Path, *, errors: Errors) -> None:
@@ -68,153 +68,157 @@ class Source:
         self._faults: list[Problem] = []
         self._left_out: dict[str, int] = {}
         self._counted = 0, 1
-        "An offset, and the number of the line that begins there."
+        "An offset, and the number of the line that starts there."
 
     @property
     def problems(self) -> list[Problem]:
-        """Every fault, and what was left out, counted."""
+        """All damaged lines, and one entry for each kind of data that was left out."""
         counted = [Problem(str(self.path), None, None, "left_out", why, count) for why, count in self._left_out.items()]
         return self._faults + counted
 
-    def left_out(self, why: str, count: int = 1) -> None:
-        """Count something that is no fault, and that no frame holds."""
+    def count_left_out(self, why: str, count: int = 1) -> None:
+        """Count sound data that no frame contains."""
         self._left_out[why] = self._left_out.get(why, 0) + count
 
-    def fault(self, line: Line, why: str, *, at_end: bool = False) -> None:
-        """Say what is wrong with a line.
+    def add_fault(self, line: SourceLine, why: str, *, at_end: bool = False) -> None:
+        """Add a damaged line to the problems, or raise it.
 
         Raises
         ------
         TornLog
-            With ``errors="raise"``.
+            If ``errors="raise"``.
         """
-        if inner := IN_LINE.search(why):  # what counts from the line's beginning, and one number is enough
-            why, line = why[: inner.start()], line._replace(offset=line.offset + int(inner[1]))
+        if byte := BYTE_IN_MESSAGE.search(why):  # turn msgspec's offset in the line into one in the file
+            why, line = why[: byte.start()], line._replace(offset=line.offset + int(byte[1]))
         if self._raise:
             raise TornLog(str(self.path), line.number, line.offset, why, at_end=at_end)
         self._faults.append(Problem(str(self.path), line.number, line.offset, "torn", why))
 
-    def possible(self, usage: Usage) -> Usage:
-        """Counts as they are; cached tokens that are more than their prompt are counted and left out."""
+    def check_usage(self, usage: Usage) -> Usage:
+        """Return the usage, without its cached tokens if they exceed the prompt."""
         if usage.prompt_tokens is None or (usage.cached_tokens or 0) <= usage.prompt_tokens:
             return usage
-        self.left_out("cached tokens that are more than the prompt which should hold them")
+        self.count_left_out("cached token counts that exceed their prompt")
         return replace(usage, cached_tokens=None)
 
-    def impossible(self, line: Line, why: str) -> None:
-        """Say that a line reports more cached tokens than can be; the line is read all the same."""
+    def add_impossible_reuse(self, line: SourceLine, why: str) -> None:
+        """Add a problem for a line with impossible cached tokens. The line is still read."""
         self._faults.append(Problem(str(self.path), line.number, line.offset, "impossible_reuse", why))
 
-    def lines(self) -> Iterator[Line]:
-        """Every line that is sound UTF-8, one by one."""
+    def lines(self) -> Iterator[SourceLine]:
+        """Yield every line that is valid UTF-8."""
         for offset, block in self._blocks():
-            yield from self._sound(offset, block)
+            yield from self._sound_lines(offset, block)
 
-    def values(self) -> Iterator[Line]:
-        """Every JSON value: one a line; where the file is a document over several lines or an array, its values."""
+    def json_values(self) -> Iterator[SourceLine]:
+        """Yield every JSON value: one per line, or those of a document or array over several lines."""
         with self._opened() as file:
-            first = file.readline(LONGEST).removeprefix(BOM).strip()
+            first = file.readline(MAX_LINE_BYTES).removeprefix(BOM).strip()
         if first[:1] != b"[" and first != b"{":
             yield from self.lines()
         else:
             yield from self._document()
 
-    def _document(self) -> Iterator[Line]:
+    def _document(self) -> Iterator[SourceLine]:
         with self._opened() as file:
-            data = file.read(LONGEST + 1)
-        if len(data) > LONGEST:
-            self.fault(Line(b"", 1, 0), f"a document of more than {LONGEST:,} bytes is not read; write it a value a line")
+            data = file.read(MAX_LINE_BYTES + 1)
+        if len(data) > MAX_LINE_BYTES:
+            self.add_fault(
+                SourceLine(b"", 1, 0), f"a JSON document of more than {MAX_LINE_BYTES:,} bytes. Write one value per line"
+            )
             return
-        if not self._is_sound(Line(data, 1, 0)):
+        if not self._is_sound(SourceLine(data, 1, 0)):
             return
         end, number = 0, 1
-        for piece in NEXT.split(data.removeprefix(BOM).strip()):
+        for piece in NEXT_VALUE.split(data.removeprefix(BOM).strip()):
             try:
                 items = msgspec.json.decode(piece, type=list[Raw]) if piece[:1] == b"[" else [piece]
                 msgspec.json.decode(piece, type=Raw)
             except (ValueError, RecursionError) as error:
-                self.fault(Line(piece, data.count(b"\n", 0, data.index(piece, end)) + 1, data.index(piece, end)), str(error))
+                self.add_fault(
+                    SourceLine(piece, data.count(b"\n", 0, data.index(piece, end)) + 1, data.index(piece, end)), str(error)
+                )
                 continue
             for item in map(bytes, items):
                 start = data.index(item, end)
-                number += data.count(b"\n", end, start)  # never from the beginning: there may be very many
-                yield Line(item, number, start)
+                number += data.count(b"\n", end, start)  # counted from the last value on, or large arrays take quadratic time
+                yield SourceLine(item, number, start)
                 end = start + len(item)
                 number += item.count(b"\n")
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
         try:
-            with opened(self.path) as file:
+            with open_log(self.path) as file:
                 yield file
-        except (OSError, *UNPACKED) as error:
+        except (OSError, *DECOMPRESS_ERRORS) as error:
             raise SessionIOError(str(self.path), "read", describe(error)) from error
 
-    def decoded(self, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
-        """Every line, decoded, where nobody asks for its place: many at once cost less."""
-        return chain.from_iterable(self._decoded(decoder))
+    def decode_lines(self, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
+        """Every line, decoded, where nobody starts_turn for its place: many at once cost less."""
+        return chain.from_iterable(self._decode_blocks(decoder))
 
-    def _decoded(self, decoder: msgspec.json.Decoder[T]) -> Iterator[list[T]]:
+    def _decode_blocks(self, decoder: msgspec.json.Decoder[T]) -> Iterator[list[T]]:
         for offset, block in self._blocks():
             if b"\0" not in block and _is_utf8(block):
-                lines = block.removesuffix(b"\n").split(b"\n")  # one by one: decode_lines takes a value on two lines
+                lines = block.removesuffix(b"\n").split(b"\n")  # msgspec's own decode_lines accepts a value over two lines
                 try:
                     yield list(map(decoder.decode, lines))
                     continue
                 except (ValueError, RecursionError):
                     pass
-            placed = (self._mended(decoder, line) for line in self._sound(offset, block))
-            yield [one for one in placed if one is not None]
+            values = (self._decode_or_repair(decoder, line) for line in self._sound_lines(offset, block))
+            yield [value for value in values if value is not None]
 
-    def placed(self, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[Line, T]]:
-        """Every line, with what it says."""
+    def decode_with_lines(self, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[SourceLine, T]]:
+        """Yield every line together with its decoded value."""
         for line in self.lines():
-            one = self._mended(decoder, line)
+            one = self._decode_or_repair(decoder, line)
             if one is not None:
                 yield line, one
 
-    def decode(self, decoder: msgspec.json.Decoder[T], line: Line) -> T | None:
-        """Decode a line just as it stands; None where it cannot be, which is a problem."""
+    def decode(self, decoder: msgspec.json.Decoder[T], line: SourceLine) -> T | None:
+        """Decode a line exactly as it is. Add a problem and return None if that fails."""
         one: T | None
-        one, why = _tried(decoder, line.data)
+        one, why = _try_decode(decoder, line.data)
         if why is not None:
-            self.fault(line, f"it cannot be read: {why}")
+            self.add_fault(line, f"cannot decode the line: {why}")
         return one
 
-    def _mended(self, decoder: msgspec.json.Decoder[T], line: Line) -> T | None:
-        """Decode a line of which only the meaning counts: half a character in a text does not cost it."""
+    def _decode_or_repair(self, decoder: msgspec.json.Decoder[T], line: SourceLine) -> T | None:
+        """Decode a line. Lone surrogates in its texts are replaced if they are the only fault."""
         one: T | None
-        one, why = _tried(decoder, line.data)
+        one, why = _try_decode(decoder, line.data)
         if why is None:
             return one
-        data, halves = _without_halves(line.data)
-        if halves and _tried(decoder, data)[1] is None:
-            self.left_out("halves of a character (lone surrogates), each read as U+FFFD", halves)
+        data, replaced = _replace_lone_surrogates(line.data)
+        if replaced and _try_decode(decoder, data)[1] is None:
+            self.count_left_out("lone surrogates, each replaced by U+FFFD", replaced)
             line = line._replace(data=data)
         return self.decode(decoder, line)
 
-    def _sound(self, offset: int, block: bytes) -> Iterator[Line]:
-        """The sound lines of a block of whole lines; only the file's last may lack its end."""
+    def _sound_lines(self, offset: int, block: bytes) -> Iterator[SourceLine]:
+        """Yield the sound lines of a block of whole lines. Only the last line of the file may lack its end."""
         first = number = self._number_at(offset)
         pieces = block.split(b"\n")
         cut = pieces.pop()
         for number, data in enumerate(pieces, first):
-            line = Line(data, number, offset)
+            line = SourceLine(data, number, offset)
             offset += len(data) + 1
             if data.strip() and self._is_sound(line):
                 yield line
         self._counted = offset, first + len(pieces)
-        last = Line(cut, first + len(pieces), offset)
+        last = SourceLine(cut, first + len(pieces), offset)
         if cut.strip() and self._is_sound(last):
-            if _is_json(_without_halves(cut)[0]):  # only its end is missing: nothing is lost
+            if _is_json(_replace_lone_surrogates(cut)[0]):  # only the line feed is missing
                 yield last
             else:
-                self.fault(last, "the last line is cut off", at_end=True)
+                self.add_fault(last, "the last line is incomplete", at_end=True)
 
     def _number_at(self, offset: int) -> int:
-        """The number of the line that begins there; lines are counted only where somebody asks."""
+        """Return the number of the line that starts at an offset. Lines are counted only on request."""
         at, number = self._counted
-        with opened(self.path) as file:
+        with open_log(self.path) as file:
             file.seek(at)
             while at < offset:
                 data = file.read(min(BLOCK, offset - at))
@@ -224,75 +228,75 @@ class Source:
         self._counted = offset, number
         return number
 
-    def _is_sound(self, line: Line) -> bool:
+    def _is_sound(self, line: SourceLine) -> bool:
         if b"\0" in line.data:
             nuls = line.data.count(b"\0")
-            self.fault(line._replace(offset=line.offset + line.data.index(b"\0")), f"{nuls:,} NUL bytes")
+            self.add_fault(line._replace(offset=line.offset + line.data.index(b"\0")), f"{nuls:,} NUL bytes")
         elif not _is_utf8(line.data):
-            self.fault(line, "it is not UTF-8")
+            self.add_fault(line, "invalid UTF-8")
         else:
             return True
         return False
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
-        """The file in blocks of whole lines, each with its offset; only the last may lack its end."""
-        held: list[bytes] = []
-        offset = size = 0  # of what is held of a line, or was of one that is too long
+        """Yield the file in blocks of whole lines with their offsets. Only the last line may lack its end."""
+        pieces: list[bytes] = []  # of an incomplete line
+        offset = size = 0  # of that line; `size` also counts the pieces of one that is too long
         try:
-            with opened(self.path) as file:
+            with open_log(self.path) as file:
                 offset = len(BOM) if file.read(len(BOM)) == BOM else 0
                 file.seek(offset)
                 while data := file.read(BLOCK):
                     end = data.rfind(b"\n") + 1
-                    if size > LONGEST and end:
+                    if size > MAX_LINE_BYTES and end:
                         self._too_long(offset)
-                        passed = data.index(b"\n") + 1
-                        offset += size + passed
-                        held, size = [], 0
-                        data, end = data[passed:], end - passed
+                        skipped = data.index(b"\n") + 1
+                        offset += size + skipped
+                        pieces, size = [], 0
+                        data, end = data[skipped:], end - skipped
                     if end:
-                        block = b"".join([*held, data[:end]])
+                        block = b"".join([*pieces, data[:end]])
                         yield offset, block
                         offset += len(block)
-                        held, size = [], 0
-                    held.append(data[end:])
-                    size += len(held[-1])
-                    if size > LONGEST:
-                        held.clear()
-                if size > LONGEST:
+                        pieces, size = [], 0
+                    pieces.append(data[end:])
+                    size += len(pieces[-1])
+                    if size > MAX_LINE_BYTES:
+                        pieces.clear()
+                if size > MAX_LINE_BYTES:
                     self._too_long(offset)
                 elif size:
-                    yield offset, b"".join(held)
-        except UNPACKED as error:
-            self.fault(Line(b"", self._number_at(offset), offset), f"it cannot be unpacked: {describe(error)}", at_end=True)
+                    yield offset, b"".join(pieces)
+        except DECOMPRESS_ERRORS as error:
+            self.add_fault(SourceLine(b"", self._number_at(offset), offset), f"cannot decompress: {describe(error)}", at_end=True)
         except OSError as error:
             raise SessionIOError(str(self.path), "read", describe(error)) from error
 
     def _too_long(self, offset: int) -> None:
-        line = Line(b"", self._number_at(offset), offset)
-        self.fault(line, f"a line longer than {LONGEST:,} bytes is passed over unread")
+        line = SourceLine(b"", self._number_at(offset), offset)
+        self.add_fault(line, f"a line longer than {MAX_LINE_BYTES:,} bytes")
 
 
-def _tried(decoder: msgspec.json.Decoder[Any], data: bytes) -> tuple[Any, str | None]:
-    """What a line says, or why it cannot be read."""
+def _try_decode(decoder: msgspec.json.Decoder[Any], data: bytes) -> tuple[Any, str | None]:
+    """Return the decoded line, or None and why decoding failed."""
     try:
         return decoder.decode(data), None
     except RecursionError:
-        return None, "nested too deep"
+        return None, "nested too deeply"
     except ValueError as error:
         return None, str(error)
 
 
-def _without_halves(data: bytes) -> tuple[bytes, int]:
-    """JSON whose lone surrogate escapes are U+FFFD, and how many there were: JavaScript writes them where it cut a text."""
-    halves = 0
+def _replace_lone_surrogates(data: bytes) -> tuple[bytes, int]:
+    """Replace lone surrogate escapes in JSON by U+FFFD, and count them. JavaScript writes them where it cuts a text."""
+    count = 0
 
-    def mended(escape: re.Match[bytes]) -> bytes:
-        nonlocal halves
-        halves += escape[1] is not None
+    def replacement(escape: re.Match[bytes]) -> bytes:
+        nonlocal count
+        count += escape[1] is not None
         return rb"\ufffd" if escape[1] else escape[0]
 
-    return ESCAPES.sub(mended, data), halves
+    return ESCAPES.sub(replacement, data), count
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -310,26 +314,26 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def opened(path: Path) -> BinaryIO:
-    """Open a file, unpacked where it is packed with gzip."""
+def open_log(path: Path) -> BinaryIO:
+    """Open a file, decompressing gzip."""
     file = path.open("rb")
-    if file.peek(2)[:2] != GZIP:
+    if file.peek(2)[:2] != GZIP_MAGIC:
         return file
     file.close()
     return gzip.open(path)  # type: ignore[return-value]
 
 
-def first_members(head: bytes) -> frozenset[str]:
-    """The members' names of the first JSON object of a file, as far as its beginning shows them.
+def first_member_names(head: bytes) -> frozenset[str]:
+    """Return the member names of the first JSON object in the first bytes of a file.
 
     Examples
     --------
-    >>> sorted(first_members(b'[{"a": {"b": ":"}, "c": [1, {"d'))
+    >>> sorted(first_member_names(b'[{"a": {"b": ":"}, "c": [1, {"d'))
     ['a', 'c']
     """
     names: set[str] = set()
-    depth, last, begins = 0, b"", re.match(rb"[\s\[]*(?=\{)", head)
-    for match in TOKEN.finditer(head, begins.end()) if begins else ():
+    depth, last, start = 0, b"", re.match(rb"[\s\[]*(?=\{)", head)
+    for match in TOKEN.finditer(head, start.end()) if start else ():
         token = match[0]
         if token in b"{[":
             depth += 1

@@ -139,7 +139,7 @@ def test_a_sound_log_loads_where_errors_are_raised(sample: str) -> None:
 
 
 def test_a_damaged_log_is_refused_with_its_line() -> None:
-    with pytest.raises(TornLog, match=r"damaged.jsonl:3: it is not UTF-8 \(byte \d+ of the file\)"):
+    with pytest.raises(TornLog, match=r"damaged.jsonl:3: invalid UTF-8 \(byte \d+ of the file\)"):
         lk.load(place("claude_code/damaged"))
 
 
@@ -257,7 +257,7 @@ def test_a_file_without_a_line_is_no_fault(tmp_path: Path, data: bytes) -> None:
 
 def test_a_file_of_no_known_kind_is_refused_by_name_and_passed_over_in_a_directory(tmp_path: Path) -> None:
     (tmp_path / "notes.jsonl").write_bytes(b'{"note":"buy bread"}\n')
-    with pytest.raises(LogError, match=r"notes\.jsonl: not a log of any kind known here\. Known are .*claude_code, "):
+    with pytest.raises(LogError, match=r"notes\.jsonl: the format is unknown\. Supported formats, .*claude_code, "):
         lk.load(tmp_path / "notes.jsonl")
     shutil.copy(place("pi/branches"), tmp_path)
     assert sorted(problem.kind for problem in lk.load(tmp_path).unread) == ["left_out", "not_a_log"]
@@ -330,7 +330,7 @@ def lines(path: Path, *entries: dict[str, Any]) -> Path:
     return path
 
 
-def told(number: int, time: str) -> dict[str, Any]:
+def transcript_answer(number: int, time: str) -> dict[str, Any]:
     """A request in a transcript of Claude Code."""
     usage = {"input_tokens": 10, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 90, "output_tokens": 1}
     message = {"id": f"m{number}", "stop_reason": "end_turn", "content": [], "usage": usage}
@@ -359,7 +359,14 @@ def told(number: int, time: str) -> dict[str, Any]:
     ],
 )
 def test_a_time_that_is_no_moment_is_missing_and_counted(tmp_path: Path, time: str, known: bool) -> None:
-    logs = lk.load(lines(tmp_path / "x.jsonl", told(1, time), told(2, "2026-11-30T07:31:05.000Z"), told(3, time)))
+    logs = lk.load(
+        lines(
+            tmp_path / "x.jsonl",
+            transcript_answer(1, time),
+            transcript_answer(2, "2026-11-30T07:31:05.000Z"),
+            transcript_answer(3, time),
+        )
+    )
     assert logs.usage["time"].notna().tolist() == [known, True, known]
     assert [problem.affected for problem in logs.unread] == ([] if known else [2])
     assert (len(logs.cache_loss), len(logs.diagnose().losses)) == (2, 2)
@@ -375,11 +382,11 @@ def test_a_count_that_cannot_be_is_missing_and_counted(tmp_path: Path) -> None:
     logs = lk.load(lines(tmp_path / "x.jsonl", begin, total(100, 500), total(200, 550)))
     assert logs.usage["cached_tokens"].astype(object).tolist() == [pd.NA, 50]
     assert logs.usage["read_tokens"].astype(object).tolist() == [pd.NA, 50]
-    assert [problem.why for problem in logs.unread] == ["cached tokens that are more than the prompt which should hold them"]
+    assert [problem.why for problem in logs.unread] == ["cached token counts that exceed their prompt"]
 
 
 def of_claude_code(number: int, fresh: int) -> dict[str, Any]:
-    entry = told(number, "2026-11-30T07:31:05Z")
+    entry = transcript_answer(number, "2026-11-30T07:31:05Z")
     entry["message"]["usage"]["input_tokens"] = fresh
     return entry
 
@@ -404,7 +411,10 @@ def test_a_count_below_zero_or_beyond_all_costs_no_line(
     begin = [BEGINNINGS[name] for name in ("pi", "codex") if name in make.__name__]
     logs = lk.load(lines(tmp_path / "x.jsonl", *(TIME | entry for entry in begin), make(1, 10), make(2, fresh), make(3, 10)))
     [problem] = logs.unread
-    assert (problem.kind, problem.why) == ("left_out", "counts that cannot be, with those beside them")
+    assert (problem.kind, problem.why) == (
+        "left_out",
+        "impossible token counts (negative or too large), with the other counts of their request",
+    )
     known = logs.usage["prompt_tokens"].notna().tolist()
     assert known == ([True, True] if make is of_codex else [True, False, True]), "of a running total the next one tells"
     if make is of_codex:
@@ -423,14 +433,14 @@ def test_what_codex_moves_on_to_costs_no_line_and_is_counted(tmp_path: Path) -> 
     moved = {"type": "event_msg", "payload": {"type": "item_completed", "message": {"text": "x"}}}
     path = lines(tmp_path / "x.jsonl", *(TIME | entry for entry in (BEGINNINGS["codex"], *entries, moved)))
     logs = lk.load(path, content=True)
-    assert [problem.why for problem in logs.unread] == ["items of the type 'tool_search_call'"]
+    assert [problem.why for problem in logs.unread] == ["items of unknown type 'tool_search_call'"]
     assert logs.messages["content"].tolist()[1:] == ['find({"query":"a"})', "here"]
     assert logs.messages["tool"].tolist()[2] == "find"
 
 
 def test_a_name_that_is_no_utf_8_is_a_name_like_any_other(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"\xff.jsonl")
-    lines(path, told(1, "2026-11-30T07:31:05.000Z"), {"type": "mood"})
+    lines(path, transcript_answer(1, "2026-11-30T07:31:05.000Z"), {"type": "mood"})
     logs = lk.load(tmp_path, content=True)
     assert logs.sessions["path"].tolist() == [str(tmp_path / r"\udcff.jsonl")] == logs.problems["path"].tolist()
     logs.to_csv(tmp_path / "csv")
@@ -448,9 +458,9 @@ def test_a_file_that_was_replaced_since_is_not_asked_for_more(tmp_path: Path, co
             shutil.copy(place(sample), path)
             logs = lk.load(path, errors="report", content=content)
             path.write_bytes(place("pi/retried" if sample != "pi/retried" else "pi/branches").read_bytes())
-            with pytest.raises(LogError, match="it has changed since it was loaded"):
+            with pytest.raises(LogError, match="the file has changed since it was loaded"):
                 list(logs.requests())
-            with pytest.raises(LogError, match="it has changed since it was loaded"):
+            with pytest.raises(LogError, match="the file has changed since it was loaded"):
                 _ = logs.messages
 
 
@@ -461,7 +471,9 @@ BEGINNINGS: dict[str, dict[str, Any]] = {
     "codex": {"type": "session_meta", "payload": {"id": "s"}},
 }
 LONG_MESSAGES: dict[str, Callable[[int], dict[str, Any]]] = {
-    "claude_code": lambda n: told(n, "2026-11-30T07:31:05Z") | {"message": {"id": f"m{n}", "content": [_text(n)], "usage": {}}},
+    "claude_code": lambda n: (
+        transcript_answer(n, "2026-11-30T07:31:05Z") | {"message": {"id": f"m{n}", "content": [_text(n)], "usage": {}}}
+    ),
     "pi": lambda n: {"type": "message", "message": {"role": "user", "content": [_text(n)]}},
     "codex": lambda n: {"type": "response_item", "payload": {"type": "message", "role": "assistant", "content": [_text(n)]}},
 }

@@ -42,7 +42,7 @@ def test_the_total_says_whether_the_input_has_the_cached_tokens_in_it(
     counts = SimpleNamespace(input_tokens=input, output_tokens=8, total_tokens=total, reasoning_tokens=None)
     counts.input_tokens_cache_read, counts.input_tokens_cache_write = cached, written
     expected = Usage(prompt_tokens=prompt, cached_tokens=cached, cache_write_tokens=written, completion_tokens=8)
-    assert inspect_eval._counted(counts) == expected
+    assert inspect_eval._usage(counts) == expected
 
 
 def test_without_inspect_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_a_damaged_log_is_a_fault_and_no_traceback(tmp_path: Path) -> None:
     whole = LOG.read_bytes()
     path = tmp_path / "x.eval"
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(TornLog, match=r"x\.eval:1: inspect_ai cannot read it"):
+    with pytest.raises(TornLog, match=r"x\.eval:1: inspect_ai cannot read the file"):
         lk.load(path)
     logs = lk.load(path, errors="report")
     assert [problem.kind for problem in logs.unread] == ["torn"]

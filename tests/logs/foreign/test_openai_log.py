@@ -10,9 +10,9 @@ import pytest
 
 import loopkit as lk
 from loopkit.errors import TornLog
-from loopkit.logs.foreign.exchanges import facts_of
 from loopkit.logs.foreign.formats import openai_log, recognise
-from loopkit.logs.foreign.text_source import Line, Source, first_members
+from loopkit.logs.foreign.logged_exchanges import response_facts
+from loopkit.logs.foreign.text_source import SourceLine, TextSource, first_member_names
 
 HERE = Path(__file__).parents[3] / "data" / "foreign" / "openai"
 
@@ -81,9 +81,9 @@ def test_counts_that_leave_the_cached_ones_out_are_added_up() -> None:
 def test_an_array_or_values_over_several_lines_are_read_too(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(data)
-    source = Source(path, errors="raise")
-    assert [json.loads(line.data)["model"] for line in source.values()] == ["m", "n"]
-    assert [data[line.offset :].startswith(line.data) for line in source.values()] == [True, True]
+    source = TextSource(path, errors="raise")
+    assert [json.loads(line.data)["model"] for line in source.json_values()] == ["m", "n"]
+    assert [data[line.offset :].startswith(line.data) for line in source.json_values()] == [True, True]
     logs = lk.load(path)
     assert logs.usage["model"].tolist() == ["m", "n"]
     assert [json.loads(request.body or b"")["model"] for request in logs.requests()] == ["m", "n"]
@@ -114,7 +114,7 @@ def test_a_log_is_known_by_its_members(head: bytes, known: bool) -> None:
 
 
 def test_only_the_members_of_the_first_object_count() -> None:
-    assert first_members(b' [ {"a\\"b": {"c": 1}, "d": "}"}, {"e": 1}]') == {'a\\"b', "d"}
+    assert first_member_names(b' [ {"a\\"b": {"c": 1}, "d": "}"}, {"e": 1}]') == {'a\\"b', "d"}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_only_the_members_of_the_first_object_count() -> None:
     ],
 )
 def test_the_engine_is_what_the_log_names_or_the_answer_shows(response: bytes, provider: str | None, engine: str | None) -> None:
-    facts = facts_of(Source(Path("x"), errors="raise"), Line(b"", 1, 0), response, provider=provider)
+    facts = response_facts(TextSource(Path("x"), errors="raise"), SourceLine(b"", 1, 0), response, provider=provider)
     assert facts is not None
     assert facts["engine"] == engine
 
@@ -147,9 +147,9 @@ def test_the_engine_is_what_the_log_names_or_the_answer_shows(response: bytes, p
     ],
 )
 def test_why_the_model_stopped_is_told_in_each_api_s_own_member(response: bytes, finish: str | None) -> None:
-    facts = facts_of(Source(Path("x"), errors="raise"), Line(b"", 1, 0), response)
+    facts = response_facts(TextSource(Path("x"), errors="raise"), SourceLine(b"", 1, 0), response)
     assert facts is not None
-    assert facts.get("finish") == finish
+    assert facts.get("finish_reason") == finish
 
 
 def test_counts_that_do_not_add_up_are_said_and_not_taken_over(tmp_path: Path) -> None:

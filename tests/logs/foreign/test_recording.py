@@ -172,7 +172,7 @@ def test_requests_without_a_whole_answer_are_counted_and_left_out(tmp_path: Path
     logs = lk.load(tmp_path, errors="report")
     assert len(logs.usage) == 1
     assert logs.usage["cached_tokens"].isna().all()
-    assert logs.problems[["kind", "why", "affected"]].values.tolist() == [["left_out", "requests without a whole answer", 2]]
+    assert logs.problems[["kind", "why", "affected"]].values.tolist() == [["left_out", "requests without a complete response", 2]]
 
 
 def test_reuse_of_more_than_the_prompt_is_a_problem_and_no_negative_loss(tmp_path: Path) -> None:

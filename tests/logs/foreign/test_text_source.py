@@ -9,7 +9,7 @@ import pytest
 
 from loopkit.errors import SessionIOError, TornLog
 from loopkit.logs.foreign import text_source
-from loopkit.logs.foreign.text_source import Source
+from loopkit.logs.foreign.text_source import TextSource
 
 NUMBERS = msgspec.json.Decoder(dict[str, int])
 
@@ -19,8 +19,8 @@ def read(path: Path, data: bytes) -> tuple[list[dict[str, int]], list[tuple[int 
     path.write_bytes(data)
     found = []
     for placed in (False, True):
-        source = Source(path, errors="report")
-        values = [one for _, one in source.placed(NUMBERS)] if placed else list(source.decoded(NUMBERS))
+        source = TextSource(path, errors="report")
+        values = [one for _, one in source.decode_with_lines(NUMBERS)] if placed else list(source.decode_lines(NUMBERS))
         found.append((values, [(problem.line, problem.offset, problem.why) for problem in source.problems]))
     assert found[0] == found[1]
     return found[0]
@@ -40,14 +40,14 @@ def path(tmp_path: Path) -> Path:
         (b'{"a":1}\n{"a":2}', None),
         (b'{"a":1}\n' + b"\0" * 512 + b'\n{"a":2}\n', (2, 8, "512 NUL bytes")),
         (b'{"a":1}\n{"a\0":2}\n{"a":2}\n', (2, 11, "1 NUL bytes")),
-        (b'{"a":1}\n{"\xff":3}\n{"a":2}\n', (2, 8, "it is not UTF-8")),
-        (b'\xef\xbb\xbf{"a":1}\n{"a":2}\n{"a":', (3, 19, "the last line is cut off")),
-        (b'{"a":1}\n{"a":2}\n{"\xe2\x82', (3, 16, "it is not UTF-8")),
-        (b'{"a":1}\nnonsense\n{"a":2}\n', (2, 12, "it cannot be read: JSON is malformed: invalid character")),
-        (b'{"a":1}\n' + b"[" * 100_000 + b'\n{"a":2}\n', (2, 8, "it cannot be read: Expected `object`, got `array`")),
+        (b'{"a":1}\n{"\xff":3}\n{"a":2}\n', (2, 8, "invalid UTF-8")),
+        (b'\xef\xbb\xbf{"a":1}\n{"a":2}\n{"a":', (3, 19, "the last line is incomplete")),
+        (b'{"a":1}\n{"a":2}\n{"\xe2\x82', (3, 16, "invalid UTF-8")),
+        (b'{"a":1}\nnonsense\n{"a":2}\n', (2, 12, "cannot decode the line: JSON is malformed: invalid character")),
+        (b'{"a":1}\n' + b"[" * 100_000 + b'\n{"a":2}\n', (2, 8, "cannot decode the line: Expected `object`, got `array`")),
         (
             b'{"a":1}\n{"a":' + b"9" * 5000 + b'}\n{"a":2}\n',
-            (2, 8, "it cannot be read: Expected `int`, got `float` - at `$[...]`"),
+            (2, 8, "cannot decode the line: Expected `int`, got `float` - at `$[...]`"),
         ),
     ],
 )
@@ -55,12 +55,12 @@ def test_what_is_sound_is_read_and_what_is_not_is_named(path: Path, data: bytes,
     values, problems = read(path, data)
     assert values == [{"a": 1}, {"a": 2}]
     assert [(line, offset) for line, offset, _ in problems] == ([] if problem is None else [problem[:2]])
-    if problem is not None and "cannot be read" not in problem[2]:
+    if problem is not None and "cannot decode" not in problem[2]:
         assert problems[0][2] == problem[2]
 
 
 def test_a_line_is_split_at_its_line_feed_only(path: Path) -> None:
-    source = Source(path, errors="raise")
+    source = TextSource(path, errors="raise")
     path.write_bytes('{"a\u2028b\u0085c\x0b\x0c\u2029":1}\n'.encode())
     assert len(list(source.lines())) == 1
 
@@ -84,7 +84,7 @@ def test_a_line_that_is_too_long_is_passed_over_in_bounded_memory(
     path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool
 ) -> None:
     monkeypatch.setattr(text_source, "BLOCK", 64)
-    monkeypatch.setattr(text_source, "LONGEST", 256)
+    monkeypatch.setattr(text_source, "MAX_LINE_BYTES", 256)
     for length in (64, 200, 256, 257, 400, 2000):
         long = b'{"' + b"x" * length + b'":7}' + (b"\n" if ended else b"")
         values, problems = read(path, b'{"a":1}\n' + long + (b'{"a":2}\n{"a":3}\n' if ended else b""))
@@ -100,13 +100,13 @@ def test_a_line_that_is_too_long_is_passed_over_in_bounded_memory(
 
 def test_a_fault_is_raised_with_its_place(path: Path) -> None:
     path.write_bytes(b'{"a":1}\nnonsense\n')
-    with pytest.raises(TornLog, match=r"log.jsonl:2: it cannot be read: .*character \(byte 12 of the file\)"):
-        list(Source(path, errors="raise").decoded(NUMBERS))
+    with pytest.raises(TornLog, match=r"log.jsonl:2: cannot decode the line: .*character \(byte 12 of the file\)"):
+        list(TextSource(path, errors="raise").decode_lines(NUMBERS))
 
 
 def test_a_file_that_is_not_there_is_named(path: Path) -> None:
     with pytest.raises(SessionIOError, match=r"log\.jsonl: cannot read"):
-        list(Source(path, errors="report").lines())
+        list(TextSource(path, errors="report").lines())
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_a_file_that_is_not_there_is_named(path: Path) -> None:
 def test_half_a_character_costs_no_line_and_is_counted(path: Path, written: bytes, said: str, halves: int, end: bytes) -> None:
     path.write_bytes(b'{"a":"b"}\n{"a":"' + written + b'"}' + end)
     for placed in (False, True):
-        source = Source(path, errors="raise")
+        source = TextSource(path, errors="raise")
         decoder = msgspec.json.Decoder(dict[str, str])
-        found = [one for _, one in source.placed(decoder)] if placed else list(source.decoded(decoder))
+        found = [one for _, one in source.decode_with_lines(decoder)] if placed else list(source.decode_lines(decoder))
         assert found == [{"a": "b"}, {"a": said}]
         assert sum(problem.affected for problem in source.problems) == halves
 
@@ -134,7 +134,7 @@ def test_half_a_character_costs_no_line_and_is_counted(path: Path, written: byte
 )
 def test_each_value_of_a_document_has_its_place(path: Path, data: bytes) -> None:
     path.write_bytes(data)
-    found = list(Source(path, errors="raise").values())
+    found = list(TextSource(path, errors="raise").json_values())
     assert len(found) > 2
     for line in found:
         assert data[line.offset :].startswith(line.data)

@@ -81,6 +81,6 @@ TRACE = b'{"input_length":9,"hash_ids":[1],"prompt_tokens":%d,"cached_tokens":5}
 def test_in_a_log_that_counts_by_its_own_lines(tmp_path: Path, name: str, data: bytes, row: int) -> None:
     (tmp_path / name).write_bytes(data)
     logs = lk.load(tmp_path / name, errors="report")
-    assert "cached tokens that are more than the prompt which should hold them" in logs.problems["why"].tolist()
+    assert "cached token counts that exceed their prompt" in logs.problems["why"].tolist()
     assert logs.usage["cached_tokens"].isna().tolist()[row]
     assert not (logs.usage["read_tokens"].dropna() < 0).any()

@@ -1,6 +1,6 @@
-"""Logs of other tools: one module a format, recognised by what stands in a file and never by its name.
+"""Formats of other tools' logs: one module per format, recognised by content and not by file name.
 
-Each has a ``NAME``, ``recognises`` and ``entries``; what comes of the entries is the same for all.
+Each module has a ``NAME`` and the functions ``recognises`` and ``entries``. The steps after the entries are the same for all.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from loopkit.contract.provenance import Record
 from loopkit.errors import LogError, SessionIOError, describe
+from loopkit.logs.foreign.conversation_tree import ConversationTrees
 from loopkit.logs.foreign.formats import (
     claude_code,
     codex,
@@ -23,13 +24,12 @@ from loopkit.logs.foreign.formats import (
     recording,
     traces,
 )
-from loopkit.logs.foreign.text_source import BOM, UNPACKED, Source, opened
-from loopkit.logs.foreign.to_parts import Adapter, merged, parts_of
-from loopkit.logs.foreign.tree import Threads
+from loopkit.logs.foreign.frame_parts import Adapter, build_parts, merge_messages
+from loopkit.logs.foreign.text_source import BOM, DECOMPRESS_ERRORS, TextSource, open_log
 from loopkit.logs.frames.columns import Part
 from loopkit.logs.problems import Errors, Problem
 
-__all__ = ["ADAPTERS", "Found", "read", "recognise", "records"]
+__all__ = ["ADAPTERS", "ForeignLog", "read", "recognise", "records"]
 
 ADAPTERS: tuple[Adapter, ...] = (
     recording,
@@ -44,55 +44,60 @@ ADAPTERS: tuple[Adapter, ...] = (
     litellm,
     openai_log,
 )
-"In the order in which they are asked."
+"All adapters. The first one that recognises a file reads it."
 
 HEAD = 1 << 16
-"So many bytes of a file tell its format."
+"Bytes of a file from which its format is recognised."
 
 
-class Found(NamedTuple):
-    """What a file holds."""
+class ForeignLog(NamedTuple):
+    """The parts and problems of one file."""
 
     parts: list[Part]
     problems: list[Problem]
 
 
 def recognise(path: Path) -> Adapter | None:
-    """The adapter for a file; None where its format is not known here.
+    """Return the adapter for a file, or None if no adapter recognises it.
 
     Raises
     ------
     SessionIOError
-        When it cannot be read.
+        If the file cannot be read.
     """
     try:
-        with opened(path) as file:
+        with open_log(path) as file:
             head = file.read(HEAD).removeprefix(BOM)
-    except UNPACKED:
+    except DECOMPRESS_ERRORS:
         return None
     except OSError as error:
         raise SessionIOError(str(path), "read", describe(error)) from error
     return next((adapter for adapter in ADAPTERS if adapter.recognises(head)), None)
 
 
-def read(path: Path, *, errors: Errors = "raise") -> Found:
+def read(path: Path, *, errors: Errors = "raise") -> ForeignLog:
     r"""Read a log of another tool.
 
     Parameters
     ----------
     path : Path
-        One file.
+        The file.
     errors : {"raise", "report"}
-        What to do at a fault; with ``"report"`` all around it is read. What is left out is counted in any case.
+        Raise at the first damaged line, or skip damaged lines and report them. Data that is left out is counted either way.
+
+    Returns
+    -------
+    ForeignLog
+        The parts of frames and the problems.
 
     Raises
     ------
     TornLog
-        With file and line.
+        If a line is damaged, with file and line.
     LogError
-        When the format is not known.
+        If the format is unknown.
     SessionIOError
-        When the file cannot be read.
+        If the file cannot be read.
 
     Examples
     --------
@@ -102,41 +107,51 @@ def read(path: Path, *, errors: Errors = "raise") -> Found:
     ...     file.flush()
     ...     found = read(Path(file.name))
     >>> found.problems[0].why
-    "entries of the type 'mood'"
+    "entries of unknown type 'mood'"
     """
-    source = _opened(path, errors)
+    source = _open(path, errors)
     if source is None:
-        return Found([], [Problem(str(path), None, None, "left_out", "the file is empty")])
-    parts = parts_of(_known(path), source)
-    return Found(parts, source.problems)
+        return ForeignLog([], [Problem(str(path), None, None, "left_out", "the file is empty")])
+    parts = build_parts(_adapter_of(path), source)
+    return ForeignLog(parts, source.problems)
 
 
 def records(path: Path, *, problems: list[Problem] | None = None) -> Iterator[Record]:
-    """Every message of a log of another tool, conversation by conversation.
+    """Yield every message of another tool's log, conversation by conversation.
 
-    Faults are put among the ``problems``, where these are asked for; else it raises what `read` does.
+    Parameters
+    ----------
+    path : Path
+        The file.
+    problems : list of Problem, optional
+        Damaged lines are appended to it. Without it, damaged lines raise as in `read`.
+
+    Yields
+    ------
+    Record
+        A message.
     """
     errors: Errors = "raise" if problems is None else "report"
-    source = _opened(path, errors)
+    source = _open(path, errors)
     if source is not None:
-        for session in Threads(_known(path).entries(source, texts=True), source).sessions.values():
+        for session in ConversationTrees(_adapter_of(path).entries(source, texts=True), source).sessions.values():
             for epoch in session.epochs:
-                yield from (record for _, record, _ in merged(epoch))
+                yield from (record for _, record, _ in merge_messages(epoch))
         if problems is not None:
             problems += source.problems
 
 
-def _opened(path: Path, errors: Errors) -> Source | None:
+def _open(path: Path, errors: Errors) -> TextSource | None:
     try:
         empty = not path.stat().st_size
     except OSError as error:
         raise SessionIOError(str(path), "read", describe(error)) from error
-    return None if empty else Source(path, errors=errors)
+    return None if empty else TextSource(path, errors=errors)
 
 
-def _known(path: Path) -> Adapter:
+def _adapter_of(path: Path) -> Adapter:
     adapter = recognise(path)
     if adapter is None:
         names = ", ".join(each.NAME for each in ADAPTERS)
-        raise LogError(str(path), "not a log of any kind known here", f"Known are {names}, by what stands in the file")
+        raise LogError(str(path), "the format is unknown", f"Supported formats, recognised by content: {names}")
     return adapter

@@ -1,9 +1,8 @@
 """OpenAI Codex CLI rollouts: ``~/.codex/sessions/<day>/rollout-<time>-<id>.jsonl``.
 
-A list of lines without links. Requests are counted by running totals that are written again and again: one is a request only
-where the total has changed. ``input_tokens`` has the cached ones in it. The file of a fork or sub-agent begins with its
-parent's lines, all written in its first second; they are history here. Bodies are not in the log, so losses are judged by
-counts.
+A list of lines without links. Usage is a running total that is repeated often, so only a changed total is a request.
+``input_tokens`` includes cached tokens. The file of a fork or sub-agent starts with its parent's lines, all written in its first
+second; they count as history. The log has no request bodies, so losses are judged by counts.
 """
 
 from __future__ import annotations
@@ -15,31 +14,30 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from loopkit.contract.provenance import Provenance, Record, Role
+from loopkit.contract.provenance import Role
 from loopkit.contract.records import Usage
-from loopkit.encoding import encode
 from loopkit.logs.foreign.entries import (
-    CANNOT_BE,
-    Call,
-    Compaction,
-    Conversation,
+    IMPLAUSIBLE,
+    CompactionEntry,
+    ConversationStart,
     Entry,
     Link,
-    Said,
-    When,
-    can_be,
-    moment,
-    rfc3339,
+    LogTime,
+    MessageEntry,
+    RequestEntry,
+    is_plausible,
+    to_microseconds,
 )
-from loopkit.logs.foreign.text_source import Line, Source
+from loopkit.logs.foreign.message_text import call_text, content_text, message_record
+from loopkit.logs.foreign.text_source import SourceLine, TextSource
 
 __all__ = ["NAME", "entries", "recognises"]
 
 NAME = "codex"
 
-SILENT = {"world_state", "inter_agent_communication"}
-UNTOLD = {"reasoning", "local_shell_call", "web_search_call", "compaction"}
-"Kinds of items that no frame holds."
+IGNORED = {"world_state", "inter_agent_communication"}
+IGNORED_ITEMS = {"reasoning", "local_shell_call", "web_search_call", "compaction"}
+"Known types of lines and items that no frame contains."
 ROLES = {"user": Role.User, "assistant": Role.Assistant, "system": Role.System, "developer": Role.System}
 CALLS = ("function_call", "custom_tool_call")
 OUTPUTS = ("function_call_output", "custom_tool_call_output")
@@ -53,14 +51,14 @@ class _Counts(Struct):
     output_tokens: int | None = None
     reasoning_output_tokens: int | None = None
 
-    def less(self, other: _Counts) -> _Counts | None:
-        """What came since; None where one fell."""
+    def minus(self, other: _Counts) -> _Counts | None:
+        """Return the difference to an earlier total, or None if a count decreased."""
         pairs = list(zip(astuple(self), astuple(other)))
         if any(now is not None and was is not None and now < was for now, was in pairs):
             return None
         return _Counts(*(None if now is None else now - (was or 0) for now, was in pairs))
 
-    def normal(self) -> Usage:
+    def to_usage(self) -> Usage:
         return Usage(
             prompt_tokens=self.input_tokens,
             cached_tokens=self.cached_input_tokens,
@@ -70,17 +68,17 @@ class _Counts(Struct):
         )
 
 
-class _Info(Struct):
+class _TokenCount(Struct):
     total_token_usage: _Counts | None = None
     last_token_usage: _Counts | None = None
 
 
-class _Part(Struct):
+class _ContentPart(Struct):
     text: Any = None
 
 
 class _Payload(Struct):
-    """Of every type the members that are used; those of texts may hold anything: what is not as expected is no text."""
+    """The used members of all types. Those for texts may have any type, because other types count as no text."""
 
     type: str | None = None
     id: str | None = None
@@ -89,26 +87,26 @@ class _Payload(Struct):
     model_provider: str | None = None
     model: str | None = None
     role: Any = None
-    content: list[_Part] | str | None = None
+    content: list[_ContentPart] | str | None = None
     name: Any = None
     call_id: Any = None
     arguments: Any = None
     input: Any = None
     output: Any = None
-    info: _Info | None = None
+    info: _TokenCount | None = None
 
 
-class _Line(Struct):
+class _RolloutLine(Struct):
     timestamp: str | None = None
     type: str | None = None
     payload: _Payload | None = None
 
 
-_envelope = msgspec.json.Decoder(_Line)
+_envelope = msgspec.json.Decoder(_RolloutLine)
 
 
 def recognises(head: bytes) -> bool:
-    """Whether a file that begins so is a rollout.
+    """Return True if a file with these first bytes is a rollout.
 
     Examples
     --------
@@ -118,134 +116,130 @@ def recognises(head: bytes) -> bool:
     return b'"session_meta"' in head and b'"payload"' in head
 
 
-def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
-    """What a rollout says."""
-    reading = _Reading(source)
+def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
+    """Yield the entries of a rollout."""
+    reader = _RolloutReader(source)
     if texts:
-        for line, one in source.placed(_envelope):
-            yield from reading.line(one, line)
+        for place, line in source.decode_with_lines(_envelope):
+            yield from reader.entries(line, place)
     else:
-        for one in source.decoded(_envelope):
-            yield from reading.line(one, None)
-    yield from reading.held()
+        for line in source.decode_lines(_envelope):
+            yield from reader.entries(line, None)
+    yield from reader.pending()
 
 
-class _Reading:
-    """What has to be known of the lines before."""
+class _RolloutReader:
+    """State from the lines before the current line."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TextSource) -> None:
         self._source = source
         self._session: str | None = None
         self._engine: str | None = None
         self._model: str | None = None
         self._inherited: int | None = None
-        "Until this moment a fork's file repeats its parent's lines."
+        "Microseconds until which a fork's file repeats its parent's lines."
         self._total: _Counts | None = None
         self._segment = 0
-        "How often the totals fell."
-        self._sent: When = None
-        "When the model was last given something."
+        "Number of times that the totals restarted."
+        self._sent: LogTime = None
+        "Time of the last input to the model."
         self._tools: dict[str, str] = {}
-        self._held: list[Said] = []
-        "A message with the role of a user: a person's where the next line says so, else put in by the client."
+        self._pending: list[MessageEntry] = []
+        "A user message that waits for the next line, which says whether a person or the client wrote it."
 
-    def held(self, *, asks: bool = False) -> list[Said]:
-        """The message that waits for the next line."""
-        held, self._held = self._held, []
-        return [replace(said, asks=asks) for said in held]
+    def pending(self, *, starts_turn: bool = False) -> list[MessageEntry]:
+        """Return the message that waits for the next line."""
+        pending, self._pending = self._pending, []
+        return [replace(message, starts_turn=starts_turn) for message in pending]
 
-    def line(self, one: _Line, place: Line | None) -> Iterator[Entry]:
-        kind, payload = one.type or "none", one.payload or _Payload()
+    def entries(self, line: _RolloutLine, place: SourceLine | None) -> Iterator[Entry]:
+        kind, payload = line.type or "none", line.payload or _Payload()
         if kind == "session_meta":
             if self._session is None and payload.id is not None:
-                yield self._begin(payload, one)
+                yield self._start(payload, line)
             return
         if self._session is None:
-            self._source.left_out("lines before the session's first one")
+            self._source.count_left_out("lines before the session's first line")
             return
-        link: dict[str, Any] = {"session": self._session, "time": one.timestamp}
-        asks = kind == "event_msg" and payload.type == "user_message"
-        if asks and not self._held:
-            yield Said(**link, role=Role.User, asks=True)
-        yield from self.held(asks=asks)
+        link: dict[str, Any] = {"session": self._session, "time": line.timestamp}
+        starts_turn = kind == "event_msg" and payload.type == "user_message"
+        if starts_turn and not self._pending:
+            yield MessageEntry(**link, role=Role.User, starts_turn=True)
+        yield from self.pending(starts_turn=starts_turn)
         if kind == "turn_context":
             self._model = payload.model or self._model
         elif kind == "compacted":
-            yield Compaction(**link)
+            yield CompactionEntry(**link)
         elif kind == "response_item":
-            yield from self._item(payload, link, place)
+            yield from self._message(payload, link, place)
         elif kind == "event_msg":
             if payload.type == "token_count" and payload.info is not None:
-                yield from self._counted(payload.info, link)
-        elif kind not in SILENT:
-            self._source.left_out(f"entries of the type {kind[:40]!a}")
+                yield from self._request(payload.info, link)
+        elif kind not in IGNORED:
+            self._source.count_left_out(f"entries of unknown type {kind[:40]!a}")
 
-    def _begin(self, payload: _Payload, one: _Line) -> Conversation:
+    def _start(self, payload: _Payload, line: _RolloutLine) -> ConversationStart:
         parent = payload.forked_from_id or payload.forked_from
         self._session = payload.id
         self._engine = "openai" if payload.model_provider in (None, "openai") else None
-        started = moment(one.timestamp)
+        started = to_microseconds(line.timestamp)
         if parent is not None and started is not None:
             self._inherited = started + SECOND
-        return Conversation(session=payload.id or "", parent=parent)
+        return ConversationStart(session=payload.id or "", parent=parent)
 
-    def _counted(self, info: _Info, link: dict[str, Any]) -> Iterator[Entry]:
+    def _request(self, info: _TokenCount, link: dict[str, Any]) -> Iterator[Entry]:
         total, last = info.total_token_usage, self._total
         if total is None or total == last:
-            self._source.left_out("token counts told again" if total is not None else "token counts without a total")
+            self._source.count_left_out("repeated token counts" if total is not None else "token counts without a total")
             return
-        if not can_be(*astuple(total), *astuple(info.last_token_usage or total)):
-            self._source.left_out(CANNOT_BE)
+        if not is_plausible(*astuple(total), *astuple(info.last_token_usage or total)):
+            self._source.count_left_out(IMPLAUSIBLE)
             return
-        since = None if last is None else total.less(last)
+        since = None if last is None else total.minus(last)
         if last is not None and since is None:
             self._segment += 1
-            self._source.left_out("running totals that fell, and began anew")
+            self._source.count_left_out("running totals that restarted at a lower count")
         self._total = total
-        answered = moment(link["time"])
-        yield Call(
+        answered = to_microseconds(link["time"])
+        yield RequestEntry(
             **link,
             key=f"{self._session} {self._segment} {total.input_tokens} {total.output_tokens}",
-            copied=self._inherited is not None and answered is not None and answered < self._inherited,
+            is_copy=self._inherited is not None and answered is not None and answered < self._inherited,
             model=self._model,
             engine=self._engine,
-            usage=self._source.possible((since or info.last_token_usage or total).normal()),
+            usage=self._source.check_usage((since or info.last_token_usage or total).to_usage()),
             sent=self._sent,
         )
 
-    def _item(self, item: _Payload, link: dict[str, Any], place: Line | None) -> Iterator[Entry]:
+    def _message(self, item: _Payload, link: dict[str, Any], place: SourceLine | None) -> Iterator[Entry]:
         if item.type == "message":
             role = ROLES.get(str(item.role), Role.User)
-            texts = [item.content] if isinstance(item.content, str) else [part.text for part in item.content or ()]
-            text = "\n".join(each if isinstance(each, str) else "" for each in texts)
+            text = content_text(item.content)
         elif item.type in CALLS:
-            given = item.arguments or item.input or ""
-            role, text = Role.Assistant, f"{item.name}({given if isinstance(given, str) else encode(given).decode()})"
+            role, text = Role.Assistant, call_text(item.name, item.arguments or item.input or "")
             if isinstance(item.call_id, str) and isinstance(item.name, str):
                 self._tools[item.call_id] = item.name
         elif item.type in OUTPUTS:
             role, text = Role.ToolResult, _text_of(item.output)
         else:
-            if item.type not in UNTOLD:
-                self._source.left_out(f"items of the type {str(item.type)[:40]!a}")
+            if item.type not in IGNORED_ITEMS:
+                self._source.count_left_out(f"items of unknown type {str(item.type)[:40]!a}")
             yield Link(**link)
             return
         if role is not Role.Assistant:
             self._sent = link["time"]
         result = role is Role.ToolResult
-        record = None if place is None else Record(role, text, rfc3339(link["time"]), Provenance(link["session"], place.offset))
+        record = None if place is None else message_record(role, text, **link, offset=place.offset)
         tool = self._tools.get(str(item.call_id)) if result else None
-        said = Said(**link, role=role, results=int(result), tool=tool, record=record)
+        message = MessageEntry(**link, role=role, results=int(result), tool=tool, record=record)
         if role is Role.User:
-            self._held = [said]
+            self._pending = [message]
         else:
-            yield said
+            yield message
 
 
 def _text_of(output: Any) -> str:
-    """The text of a tool's output: a string, parts of text, or an object that holds one of these."""
+    """Return the text of a tool's output: a string, content parts, or an object with one of these."""
     if isinstance(output, dict):
         output = output.get("content", output.get("output"))
-    if isinstance(output, list):
-        return "\n".join(str(part.get("text", "")) for part in output if isinstance(part, dict))
-    return output if isinstance(output, str) else ""
+    return content_text(output)

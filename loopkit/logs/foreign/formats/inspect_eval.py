@@ -1,7 +1,7 @@
-"""Inspect's ``.eval`` logs, through ``inspect_ai`` itself, which has to be installed: every model event of every sample.
+"""Inspect's ``.eval`` logs: every model event of every sample, read by ``inspect_ai``, which must be installed.
 
-Where the provider's request was logged, that is its body (an object of the log, encoded again): causes name the member that
-differs. Else the requests of one span go on from one another. What Inspect's own cache answered was no request.
+If the provider's request was logged, it is the body (encoded again), and causes name the member that differs. Otherwise the
+requests of one span follow each other. Responses from Inspect's own cache are left out.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from loopkit.contract.records import Usage
 from loopkit.encoding import encode
 from loopkit.errors import EncodeError, InvalidConfig, describe
 from loopkit.logs.foreign.entries import Entry
-from loopkit.logs.foreign.exchanges import PROVIDERS, Exchange, told
-from loopkit.logs.foreign.text_source import Line, Source
+from loopkit.logs.foreign.logged_exchanges import PROVIDERS, LoggedExchange, exchange_entries
+from loopkit.logs.foreign.text_source import SourceLine, TextSource
 
 __all__ = ["NAME", "entries", "recognises"]
 
 NAME = "inspect"
 
 ZIP = b"PK\x03\x04"
-HOW: dict[str, Any] = {"format": "eval", "resolve_attachments": True}
-"How inspect_ai is asked: whatever the file is called, and with long texts in their places."
+READ_OPTIONS: dict[str, Any] = {"format": "eval", "resolve_attachments": True}
+"Arguments for inspect_ai: any file name, with long texts put back in place."
 
 
 def recognises(head: bytes) -> bool:
-    r"""Whether a file that begins so is a log of Inspect.
+    r"""Return True if a file with these first bytes is a log of Inspect.
 
     Examples
     --------
@@ -38,32 +38,34 @@ def recognises(head: bytes) -> bool:
     return head.startswith(ZIP) and any(name in head for name in (b"_journal/start.json", b"header.json"))
 
 
-def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
-    """What a log of Inspect says.
+def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
+    """Yield the entries of a log of Inspect.
 
     Raises
     ------
     InvalidConfig
-        When inspect_ai is not installed.
+        If inspect_ai is not installed.
     """
-    return told(source, _exchanges(source, _inspect()), texts=texts)
+    return exchange_entries(source, _exchanges(source, _inspect()), texts=texts)
 
 
 def _inspect() -> Any:
     try:
         import inspect_ai.log
     except ImportError:
-        raise InvalidConfig("inspect_ai", "it is not installed, and Inspect's logs need it", "pip install inspect_ai") from None
+        raise InvalidConfig(
+            "inspect_ai", "it is not installed, and Inspect's logs need it", "Run: pip install inspect_ai"
+        ) from None
     return inspect_ai.log
 
 
-def _exchanges(source: Source, log: Any) -> Iterator[Exchange]:
-    samples = log.read_eval_log_samples(str(source.path), all_samples_required=False, **HOW)
+def _exchanges(source: TextSource, log: Any) -> Iterator[LoggedExchange]:
+    samples = log.read_eval_log_samples(str(source.path), all_samples_required=False, **READ_OPTIONS)
     while True:
         try:
             sample = next(samples, None)
-        except Exception as error:  # noqa: BLE001  # a damaged archive makes errors of many kinds in the libraries below it
-            source.fault(Line(b"", 1, 0), f"inspect_ai cannot read it: {describe(error)}")
+        except Exception as error:  # noqa: BLE001  # damaged archives raise many kinds of errors
+            source.add_fault(SourceLine(b"", 1, 0), f"inspect_ai cannot read the file: {describe(error)}")
             return
         if sample is None:
             return
@@ -72,41 +74,41 @@ def _exchanges(source: Source, log: Any) -> Iterator[Exchange]:
                 yield from _exchange(source, sample, event)
 
 
-def _exchange(source: Source, sample: Any, event: Any) -> Iterator[Exchange]:
+def _exchange(source: TextSource, sample: Any, event: Any) -> Iterator[LoggedExchange]:
     usage = event.output.usage
     if event.cache == "read":
-        source.left_out("requests that Inspect's own cache answered")
+        source.count_left_out("requests answered by Inspect's own cache")
         return
     if event.pending or (usage is None and (event.error or event.output.error)):
-        source.left_out("requests without a whole answer")
+        source.count_left_out("requests without a complete response")
         return
     body = _body_of(event)
     session = f"{source.path.stem}:{sample.id}:{sample.epoch}"
-    yield Exchange(
+    yield LoggedExchange(
         body=body,
-        read=None if body is None else partial(_body, source.path, sample.id, sample.epoch, event.uuid),
+        read_body=None if body is None else partial(_body, source.path, sample.id, sample.epoch, event.uuid),
         session=session if body is not None else f"{session}:{event.span_id}",
         key=event.uuid,
         sent=event.timestamp.isoformat(),
         facts={
             "time": None if event.completed is None else event.completed.isoformat(),
-            "usage": Usage() if usage is None else _counted(usage),
+            "usage": Usage() if usage is None else _usage(usage),
             "response": event.output.response_id,
             "model": event.model.partition("/")[2] or event.model,
             "engine": PROVIDERS.get(event.model.partition("/")[0]),
-            "finish": event.output.choices[0].stop_reason if event.output.choices else None,
+            "finish_reason": event.output.choices[0].stop_reason if event.output.choices else None,
         },
     )
 
 
-def _counted(usage: Any) -> Usage:
-    """The counts: today's input leaves out what was cached, that of 2025 did not, and the total tells which, where it can be."""
+def _usage(usage: Any) -> Usage:
+    """Return the usage. Inspect's input excluded cached tokens only after 2025; the total tells which it is."""
     cached, written = usage.input_tokens_cache_read, usage.input_tokens_cache_write
-    whole = usage.total_tokens == usage.input_tokens + usage.output_tokens and usage.input_tokens >= (cached or 0) + (
+    includes_cached = usage.total_tokens == usage.input_tokens + usage.output_tokens and usage.input_tokens >= (cached or 0) + (
         written or 0
     )
     return Usage(
-        prompt_tokens=usage.input_tokens + (0 if whole else (cached or 0) + (written or 0)),
+        prompt_tokens=usage.input_tokens + (0 if includes_cached else (cached or 0) + (written or 0)),
         cached_tokens=cached,
         cache_write_tokens=written,
         completion_tokens=usage.output_tokens,
@@ -115,7 +117,7 @@ def _counted(usage: Any) -> Usage:
 
 
 def _body_of(event: Any) -> bytes | None:
-    """The provider's request, encoded as the log has its members; None where it was not logged."""
+    """Return the logged request, encoded with its members in order, or None."""
     try:
         return encode(event.call.request) if event.call is not None and event.call.request else None
     except EncodeError:
@@ -123,6 +125,6 @@ def _body_of(event: Any) -> bytes | None:
 
 
 def _body(path: Path, sample: str | int, epoch: int, uuid: str) -> bytes:
-    """The body that was sent, out of its sample."""
-    found = _inspect().read_eval_log_sample(str(path), sample, epoch, **HOW)
+    """Read a request body from its sample."""
+    found = _inspect().read_eval_log_sample(str(path), sample, epoch, **READ_OPTIONS)
     return next(body for event in found.events if event.uuid == uuid and (body := _body_of(event)))

@@ -1,8 +1,7 @@
-"""Rows of LiteLLM and of gateways (Helicone, Langfuse): a request and its answer, often JSON within strings.
+"""Rows of LiteLLM and of gateways (Helicone, Langfuse): a request and its response, often as JSON in strings.
 
-LiteLLM's prompt counts have the cached tokens in them, whoever the provider was. What its own cache answered never reached a
-provider, and is left out. Rows without a body go on from one another within the session that they name; a row that names none
-stands for itself.
+LiteLLM's prompt counts include cached tokens for all providers. Responses from its own cache are left out, because
+no provider saw them. Rows without a body follow each other within the session that they name. A row without one stands alone.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from msgspec import Raw
 
 from loopkit.encoding import decode
 from loopkit.logs.foreign.entries import Entry
-from loopkit.logs.foreign.exchanges import Exchange, facts_of, inner, instant, told
-from loopkit.logs.foreign.text_source import Line, Source, first_members
+from loopkit.logs.foreign.logged_exchanges import LoggedExchange, embedded_json, exchange_entries, response_facts, to_log_time
+from loopkit.logs.foreign.text_source import SourceLine, TextSource, first_member_names
 
 __all__ = ["NAME", "entries", "recognises"]
 
@@ -41,70 +40,70 @@ STARTED = ("startTime", "start_time", "request_created_at", "timestamp", "create
 ENDED = ("endTime", "end_time", "response_created_at", *STARTED)
 COUNTS = ("prompt_tokens", "completion_tokens", "prompt_tokens_details", "completion_tokens_details", "total_tokens")
 DETAILS = {"input": "input_tokens", "output": "output_tokens", "total": "total_tokens"}
-"Langfuse's names of counts, where it does not keep the provider's."
+"Langfuse's own names of counts."
 
 
 def recognises(head: bytes) -> bool:
-    """Whether a file that begins so holds rows of a gateway.
+    """Return True if a file with these first bytes has rows of a gateway.
 
     Examples
     --------
     >>> recognises(b'{"request_id":"r","call_type":"acompletion","model":"m","prompt_tokens":9}')
     True
     """
-    names = first_members(head)
+    names = first_member_names(head)
     return not names.isdisjoint(MARKS) or names >= {"input", "output", "model"}
 
 
-def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
-    """What rows say."""
-    return told(source, _exchanges(source), texts=texts)
+def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
+    """Yield the entries of the rows."""
+    return exchange_entries(source, _exchanges(source), texts=texts)
 
 
-def _exchanges(source: Source) -> Iterator[Exchange]:
-    for line in source.values():
+def _exchanges(source: TextSource) -> Iterator[LoggedExchange]:
+    for line in source.json_values():
         row = _members(source, line)
         if row is None:
             continue
         if _value(row, "cache_hit") in (True, "True", "true"):
-            source.left_out("requests that the gateway's own cache answered")
+            source.count_left_out("requests answered by the gateway's own cache")
             continue
         metadata = _object(row.get("metadata"))
         usage = _object(row.get("usage")) or _object(row.get("usageDetails")) or metadata.get("usage_object")
         usage = usage or {name: _value(row, name) for name in COUNTS if name in row}
         usage = {DETAILS.get(name, name): count for name, count in usage.items()} if isinstance(usage, dict) else {}
         provider = _value(row, "custom_llm_provider", "provider")
-        facts = facts_of(source, line, _first(row, ANSWERS), usage, provider)
+        facts = response_facts(source, line, _first(row, ANSWERS), usage, provider)
         if facts is None or _value(row, "status") == "failure" or _value(row, "level") == "ERROR":
-            source.left_out("requests that were answered with an error")
+            source.count_left_out("requests with an error response")
             continue
         session, key, model = (_value(row, *names) for names in (SESSIONS, IDS, ("model",)))
         session = session or metadata.get("session_id")
         body = _body_in(row)
         if not body and not usage and facts["usage"].prompt_tokens is None:
-            source.left_out("lines without a request")
+            source.count_left_out("lines without a request")
             continue
-        yield Exchange(
+        yield LoggedExchange(
             body=body or None,
-            read=partial(_body, source.path, line.offset, len(line.data)) if body else None,
+            read_body=partial(_body, source.path, line.offset, len(line.data)) if body else None,
             session=None if session is None else str(session),
             key=None if key is None else str(key),
             offset=line.offset,
-            sent=instant(_value(row, *STARTED)),
-            facts={"model": model if isinstance(model, str) else None, "time": instant(_value(row, *ENDED)), **facts},
+            sent=to_log_time(_value(row, *STARTED)),
+            facts={"model": model if isinstance(model, str) else None, "time": to_log_time(_value(row, *ENDED)), **facts},
         )
 
 
-def _members(source: Source, line: Line) -> dict[str, Raw] | None:
+def _members(source: TextSource, line: SourceLine) -> dict[str, Raw] | None:
     try:
         return decode(line.data, dict[str, Raw])
     except ValueError as error:
-        source.fault(line, f"it cannot be read: {error}")
+        source.add_fault(line, f"cannot decode the line: {error}")
         return None
 
 
 def _value(row: Mapping[str, Raw], *names: str) -> Any:
-    """The first of some members that is not null; None where there is none."""
+    """Return the first of these members that is not null, or None."""
     for name in names:
         try:
             value = decode(bytes(row[name])) if name in row else None
@@ -116,24 +115,24 @@ def _value(row: Mapping[str, Raw], *names: str) -> Any:
 
 
 def _object(raw: Raw | None) -> dict[str, Any]:
-    """A member that is an object, or a string that holds one."""
+    """Return a member that is an object or a string with one. Anything else gives {}."""
     try:
-        value = decode(inner(raw or Raw()) or b"{}")
+        value = decode(embedded_json(raw or Raw()) or b"{}")
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
 
 
 def _first(row: Mapping[str, Raw], names: tuple[str, ...]) -> bytes:
-    return next((found for name in names if name in row and (found := inner(row[name]))), b"")
+    return next((found for name in names if name in row and (found := embedded_json(row[name]))), b"")
 
 
 def _body_in(row: Mapping[str, Raw]) -> bytes:
-    """The body in a row, as its bytes are; one made of the messages where the row has only these."""
+    """Return the body in a row, byte for byte, or one made from the row's messages."""
     found = _first(row, BODIES)
     if found[:1] == b"{":
         try:
-            return inner(decode(found, dict[str, Raw]).get("body", Raw())) or found  # LiteLLM's proxy_server_request
+            return embedded_json(decode(found, dict[str, Raw]).get("body", Raw())) or found  # LiteLLM's proxy_server_request
         except ValueError:
             return found
     messages = found or _first(row, ("messages",))
@@ -141,7 +140,7 @@ def _body_in(row: Mapping[str, Raw]) -> bytes:
 
 
 def _body(path: Path, offset: int, size: int) -> bytes:
-    """The body that was sent, out of its line."""
+    """Read a request body from its line."""
     with path.open("rb") as file:
         file.seek(offset)
         return _body_in(decode(file.read(size), dict[str, Raw]))

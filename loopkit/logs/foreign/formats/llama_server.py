@@ -1,8 +1,8 @@
-"""llama-server's log: what its slots were given, took from their cache, read and wrote, a task a request.
+"""llama-server's log: prompt, cached, processed and generated tokens of each slot task. A task is a request.
 
-Texts and absolute times are not in it. A task goes on from the one whose tokens it found in the cache, all of them, in whatever
-slot they were; or where the server chose its slot by what that held, and half of it was still the same. In doubt it begins a
-conversation, of which nothing is expected; they are called ``<file>.1``, ``<file>.2``, …. Speaks the dialects of 2025 and 2026.
+The log has no texts and no absolute times. A task follows the request whose tokens it found in the cache completely, in any slot.
+It also follows the last request in its slot, if at least half of that was reused. A task in doubt starts a conversation, of which
+nothing is expected. Conversations are called ``<file>.1``, ``<file>.2``, …. Reads the log formats of 2025 and 2026.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from loopkit.contract.records import Usage
-from loopkit.logs.foreign.entries import Call, Entry
-from loopkit.logs.foreign.text_source import Source
+from loopkit.logs.foreign.entries import Entry, RequestEntry
+from loopkit.logs.foreign.text_source import TextSource
 
 __all__ = ["NAME", "entries", "recognises"]
 
@@ -33,19 +33,19 @@ FORCED = b"forcing full prompt re-processing"
 HALF = 0.5
 
 
-class _Run(Struct, eq=False):
-    """A run of the server: when it begins its caches are empty."""
+class _ServerRun(Struct, eq=False):
+    """A run of the server. Its caches are empty at the start."""
 
     model: str | None = None
     started: bool = True
 
 
 class _Task(Struct, eq=False):
-    """A slot's task, as far as its lines have told it."""
+    """A task of a slot, filled in line by line."""
 
     slot: bytes
     kept: float = 0.0
-    "The share of what the slot held that begins this prompt, too."
+    "Share of the slot's tokens that this prompt starts with."
     prompt: int | None = None
     cached: int | None = None
     read: int | None = None
@@ -54,7 +54,7 @@ class _Task(Struct, eq=False):
     written_ms: float | None = None
     forced: bool = False
     held: int | None = None
-    "Tokens in the slot when it had ended."
+    "Tokens in the slot at the end of the task."
     cut: bool = False
 
     @property
@@ -62,7 +62,7 @@ class _Task(Struct, eq=False):
         return self.read is not None and self.written is not None
 
     def usage(self) -> Usage:
-        """The counts; what is not told follows from what the slot holds at the end, where nothing was cut off."""
+        """Return the usage. Missing counts are computed from the slot's tokens at the end, if none were truncated."""
         prompt, cached = self.prompt, self.cached
         if prompt is None and self.held is not None and self.written is not None and not self.cut:
             prompt = self.held - max(0, self.written - 1)
@@ -77,24 +77,24 @@ class _Task(Struct, eq=False):
         )
 
 
-class _Newest(Struct, eq=False):
-    """A conversation's newest request, and the tokens that a cache has of it."""
+class _LatestRequest(Struct, eq=False):
+    """The newest request of a conversation, and its cached tokens."""
 
     session: str
     number: int
     tokens: int
 
 
-class _Held:
-    """What slots and the host cache hold."""
+class _CacheContents:
+    """The contents of the slots and the host cache."""
 
     def __init__(self) -> None:
-        self._slots: dict[bytes, _Newest] = {}
-        self._known: dict[str, _Newest] = {}
-        "Conversations, the one that went on last at the end."
+        self._slots: dict[bytes, _LatestRequest] = {}
+        self._known: dict[str, _LatestRequest] = {}
+        "ConversationMatcher, the one that went on last at the end."
 
-    def goes_on(self, task: _Task, usage: Usage) -> _Newest | None:
-        """The request that a task goes on from."""
+    def find_previous(self, task: _Task, usage: Usage) -> _LatestRequest | None:
+        """Return the request that a task follows, or None."""
         cached, before = usage.cached_tokens or 0, self._slots.get(task.slot)
         before = before if before in self._known.values() else None
         whole = [each for each in self._known.values() if each.tokens == cached and cached]
@@ -103,20 +103,20 @@ class _Held:
         enough = before is not None and max(task.kept, cached / max(1, before.tokens)) >= HALF
         return before if enough else None
 
-    def take(self, slot: bytes, now: _Newest, before: _Newest | None) -> None:
+    def put(self, slot: bytes, now: _LatestRequest, before: _LatestRequest | None) -> None:
         if before is not None:
             del self._known[before.session]
         self._slots[slot] = self._known[now.session] = now
 
-    def lose(self, task: _Task) -> None:
-        """A task that was broken off has left something else in its slot, but where it was refused at once."""
+    def forget(self, task: _Task) -> None:
+        """Forget the slot of a cancelled task, unless the task was refused before it changed the slot."""
         before = self._slots.get(task.slot)
         if before is not None and before.tokens != task.held:
             del self._slots[task.slot]
 
 
 def recognises(head: bytes) -> bool:
-    """Whether a file that begins so is a log of llama-server.
+    """Return True if a file with these first bytes is a log of llama-server.
 
     Examples
     --------
@@ -126,27 +126,27 @@ def recognises(head: bytes) -> bool:
     return SLOT.search(head) is not None or ((b"llama_model_load" in head or b"load_model:" in head) and b"srv " in head)
 
 
-def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
-    """What a log says; it has no texts."""
-    held = _Held()
+def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
+    """Yield the entries of a log, which has no texts."""
+    cache = _CacheContents()
     model, sessions = None, 0
     for number, (task, run) in enumerate(_tasks(source)):
         if run.started:
-            held, model, run.started = _Held(), run.model, False
+            cache, model, run.started = _CacheContents(), run.model, False
         if not task.answered:
-            source.left_out("tasks without a whole answer")
-            held.lose(task)
+            source.count_left_out("tasks without a complete response")
+            cache.forget(task)
             continue
-        usage = source.possible(task.usage())
-        before = held.goes_on(task, usage)
+        usage = source.check_usage(task.usage())
+        before = cache.find_previous(task, usage)
         sessions += before is None
-        now = _Newest(
+        now = _LatestRequest(
             session=f"{source.path.stem}.{sessions}" if before is None else before.session,
             number=number,
             tokens=(usage.prompt_tokens or 0) + max(0, (task.written or 0) - 1),
         )
-        held.take(task.slot, now, before)
-        yield Call(
+        cache.put(task.slot, now, before)
+        yield RequestEntry(
             session=now.session,
             id=str(number),
             parent=None if before is None else str(before.number),
@@ -157,20 +157,20 @@ def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
         )
 
 
-def _tasks(source: Source) -> Iterator[tuple[_Task, _Run]]:
-    """Tasks as they end, and of which run of the server."""
-    run = _Run()
+def _tasks(source: TextSource) -> Iterator[tuple[_Task, _ServerRun]]:
+    """Yield tasks in order of their ends, with their run of the server."""
+    run = _ServerRun()
     tasks: dict[bytes, _Task] = {}
     slot = b""
     for line in source.lines():
         if named := MODEL.search(line.data):
             name = named[1].replace(b"\\", b"/").rpartition(b"/")[2].decode("utf-8", "replace")
             yield from ((task, run) for task in tasks.values())
-            run, tasks = _Run(name), {}
+            run, tasks = _ServerRun(name), {}
             continue
         if found := SLOT.search(line.data):
             slot, said = found[1], found[2]
-        elif TIMING.search(line.data):  # of 2025: in a line of its own
+        elif TIMING.search(line.data):  # a separate line in logs of 2025
             said = line.data
         else:
             continue
@@ -182,13 +182,13 @@ def _tasks(source: Source) -> Iterator[tuple[_Task, _Run]]:
         if task is None:
             continue
         _read(task, said)
-        if task.held is not None and task.answered:  # in 2025 timings came last
+        if task.held is not None and task.answered:  # timings come last in logs of 2025
             yield tasks.pop(slot), run
     yield from ((task, run) for task in tasks.values())
 
 
 def _read(task: _Task, said: bytes) -> None:
-    """Take in what a line says of a task."""
+    """Update a task from a line."""
     if found := TIMING.search(said):
         if found[1] == b"eval":
             task.written_ms, task.written = float(found[2]), int(found[3])
@@ -198,7 +198,7 @@ def _read(task: _Task, said: bytes) -> None:
         task.kept = float(found[1])
     elif found := PROMPT.search(said):
         task.prompt = int(found[1])
-    elif (found := TAKEN.search(said)) and task.cached is None:  # the first: the others are of what it reads itself
+    elif (found := TAKEN.search(said)) and task.cached is None:  # later ones are about tokens that it processed itself
         task.cached = int(found[1])
     elif found := ENDED.search(said):
         task.held, task.cut = int(found[1]), found[2] != b"0"

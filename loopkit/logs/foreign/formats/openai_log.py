@@ -1,8 +1,9 @@
-"""OpenAI-style request logs: a line a request, with the body and what came of it, or the body alone.
+"""OpenAI-style request logs: one request per line, with body and response, or the body alone.
 
-The body stands at ``body`` or ``request``, the answer at ``response``, counts also at ``usage``; a line with ``messages`` is a
-body itself (kvlint, cachelint), less what the log added to it. The bytes are those of the file, so causes are found to the byte.
-Conversations are told apart by what they begin with, within the sessions that the log names, and called ``<session>.1``, ….
+The body is in ``body`` or ``request``, the response in ``response``, and counts may also be in ``usage``. A line with
+``messages`` is itself a body (kvlint, cachelint), apart from members that the log added. Bodies keep their bytes, so causes are
+found to the byte. Conversations are separated by their messages within the sessions that the log names, and called
+``<session>.1``, ….
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ from msgspec import Raw, Struct
 
 from loopkit.encoding import decode, encode
 from loopkit.logs.foreign.entries import Entry
-from loopkit.logs.foreign.exchanges import Exchange, facts_of, inner, instant, told
-from loopkit.logs.foreign.text_source import Source, first_members
+from loopkit.logs.foreign.logged_exchanges import LoggedExchange, embedded_json, exchange_entries, response_facts, to_log_time
+from loopkit.logs.foreign.text_source import TextSource, first_member_names
 
 __all__ = ["NAME", "entries", "recognises"]
 
 NAME = "openai"
 
 PROMPTS = ("messages", "input", "prompt")
-ADDED = ("request_id", "session_id", "timestamp")
-"What kvlint's lines have beside the body's own members."
-RECORDED = ("kind", "ended", "elapsed_ms")
-"Members of a recording of ours: one that is damaged is none of these logs."
+ADDED_MEMBERS = ("request_id", "session_id", "timestamp")
+"Members that kvlint adds to the body."
+RECORDING_MEMBERS = ("kind", "ended", "elapsed_ms")
+"Members of loopkit's own recordings, so that a damaged recording is not taken for such a log."
 TIMES = ("at", "timestamp", "created_at", "time", "ts")
-SHORT = {"cache_read": "cache_read_input_tokens", "cache_write": "cache_creation_input_tokens"}
-"How promptcachelint calls what its ``input_tokens`` leaves out."
+SHORT_NAMES = {"cache_read": "cache_read_input_tokens", "cache_write": "cache_creation_input_tokens"}
+"promptcachelint's names of the counts that its ``input_tokens`` excludes."
 
 
-class _Row(Struct):
-    """All but the body may hold anything: what is not as expected is not known."""
+class _LogLine(Struct):
+    """A line. Members other than the body may have any type; unexpected types count as missing."""
 
     body: Raw = Raw()
     request: Raw = Raw()
@@ -57,19 +58,19 @@ class _Row(Struct):
     ts: Any = None
 
 
-_decoder = msgspec.json.Decoder(_Row)
+_decoder = msgspec.json.Decoder(_LogLine)
 
 
 def recognises(head: bytes) -> bool:
-    """Whether a file that begins so is a log of requests.
+    """Return True if a file with these first bytes is a log of requests.
 
     Examples
     --------
     >>> recognises(b'{"body":{"model":"m","messages":[]},"response":{}}'), recognises(b'{"model":"m","messages":[]}')
     (True, True)
     """
-    names = first_members(head)
-    if not names.isdisjoint(RECORDED):
+    names = first_member_names(head)
+    if not names.isdisjoint(RECORDING_MEMBERS):
         return False
     if "model" in names and not names.isdisjoint(PROMPTS):
         return True
@@ -78,32 +79,32 @@ def recognises(head: bytes) -> bool:
     )
 
 
-def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
-    """What a log of requests says."""
-    return told(source, _exchanges(source), texts=texts)
+def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
+    """Yield the entries of a log of requests."""
+    return exchange_entries(source, _exchanges(source), texts=texts)
 
 
-def _exchanges(source: Source) -> Iterator[Exchange]:
-    for line in source.values():
+def _exchanges(source: TextSource) -> Iterator[LoggedExchange]:
+    for line in source.json_values():
         row = source.decode(_decoder, line)
         if row is None:
             continue
         body = _body_in(row, line.data)
         if not body:
-            source.left_out("lines without a request")
+            source.count_left_out("lines without a request")
             continue
         usage = row.usage
-        if isinstance(usage, dict) and not SHORT.keys().isdisjoint(usage):
-            usage = {SHORT.get(name, name): count for name, count in usage.items()}
-        facts = facts_of(source, line, inner(row.response), usage, row.provider)
+        if isinstance(usage, dict) and not SHORT_NAMES.keys().isdisjoint(usage):
+            usage = {SHORT_NAMES.get(name, name): count for name, count in usage.items()}
+        facts = response_facts(source, line, embedded_json(row.response), usage, row.provider)
         if facts is None:
-            source.left_out("requests that were answered with an error")
+            source.count_left_out("requests with an error response")
             continue
-        time = next((at for name in TIMES if (at := instant(getattr(row, name))) is not None), None)
+        time = next((at for name in TIMES if (at := to_log_time(getattr(row, name))) is not None), None)
         key = next((each for each in (row.id, row.request_id, facts.get("response"), row.response_id) if each is not None), None)
-        yield Exchange(
+        yield LoggedExchange(
             body=body,
-            read=partial(_body, source.path, line.offset, len(line.data)),
+            read_body=partial(_body, source.path, line.offset, len(line.data)),
             session=None if row.session_id is None else str(row.session_id),
             key=None if key is None else str(key),
             offset=line.offset,
@@ -112,21 +113,21 @@ def _exchanges(source: Source) -> Iterator[Exchange]:
         )
 
 
-def _body_in(row: _Row, line: bytes) -> bytes:
-    """The body in a line, byte for byte; nothing where there is none."""
+def _body_in(row: _LogLine, line: bytes) -> bytes:
+    """Return the body in a line, byte for byte, or b"" if there is none."""
     if row.body or row.request:
-        return inner(row.body or row.request)
+        return embedded_json(row.body or row.request)
     if not (row.messages or row.input or row.prompt):
         return b""
     if row.request_id is row.session_id is row.timestamp is None and not row.response and row.usage is None:
         return line.strip()
-    known = {*ADDED, "response", "usage"}
+    known = {*ADDED_MEMBERS, "response", "usage"}
     members = decode(line, dict[str, Raw])
     return b"{" + b",".join(encode(name) + b":" + bytes(value) for name, value in members.items() if name not in known) + b"}"
 
 
 def _body(path: Path, offset: int, size: int) -> bytes:
-    """The body that was sent, out of its line."""
+    """Read a request body from its line."""
     with path.open("rb") as file:
         file.seek(offset)
         line = file.read(size)

@@ -1,7 +1,7 @@
 """pi sessions: ``~/.pi/agent/sessions/<directory>/<time>_<id>.jsonl``, versions 1 (a list) to 3 (a tree).
 
-Every entry but the first names its parent, so a person may go back and branch. ``input`` leaves out what was cached. A fork's
-file begins with copies of its parent's entries. The bodies are not in the log, so losses are judged by counts.
+Every entry but the first names its parent, so that a person can go back and branch. ``input`` excludes cached tokens. A fork's
+file starts with copies of its parent's entries. The log has no request bodies, so losses are judged by counts.
 """
 
 from __future__ import annotations
@@ -13,18 +13,28 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import astuple
 
-from loopkit.contract.provenance import Provenance, Record, Role
+from loopkit.contract.provenance import Record, Role
 from loopkit.contract.records import Usage
-from loopkit.logs.foreign.entries import CANNOT_BE, Call, Compaction, Conversation, Entry, Link, Said, can_be, rfc3339
-from loopkit.logs.foreign.text_source import Line, Source
+from loopkit.logs.foreign.entries import (
+    IMPLAUSIBLE,
+    CompactionEntry,
+    ConversationStart,
+    Entry,
+    Link,
+    MessageEntry,
+    RequestEntry,
+    is_plausible,
+)
+from loopkit.logs.foreign.message_text import call_text, content_text, message_record
+from loopkit.logs.foreign.text_source import SourceLine, TextSource
 from loopkit.server.completion.usage import LARGEST
 
 __all__ = ["NAME", "entries", "recognises"]
 
 NAME = "pi"
 
-SILENT = {"model_change", "thinking_level_change", "context_edit", "custom", "label", "session_info"}
-"Kinds that no frame holds."
+IGNORED = {"model_change", "thinking_level_change", "context_edit", "custom", "label", "session_info"}
+"Known types that no frame contains."
 ROLES = {"user": Role.User, "toolResult": Role.ToolResult, "system": Role.System}
 ENGINES = {
     "anthropic": "anthropic",
@@ -33,7 +43,7 @@ ENGINES = {
     "deepseek": "deepseek",
 }
 FAILED = ("error", "aborted")
-HOUR, MINUTES = 3600.0, 300.0
+ONE_HOUR, FIVE_MINUTES = 3600.0, 300.0
 
 
 class _Usage(Struct, rename="camel"):
@@ -44,7 +54,7 @@ class _Usage(Struct, rename="camel"):
     cache_write1h: int | None = msgspec.field(name="cacheWrite1h", default=None)
     reasoning: int | None = None
 
-    def normal(self) -> Usage:
+    def to_usage(self) -> Usage:
         known = self.input is not None and self.cache_read is not None
         return Usage(
             prompt_tokens=self.input + self.cache_read + (self.cache_write or 0) if known else None,  # type: ignore[operator]
@@ -55,17 +65,17 @@ class _Usage(Struct, rename="camel"):
         )
 
 
-class _Block(Struct):
+class _ContentBlock(Struct):
     type: str | None = None
 
 
-class _Text(_Block):
+class _TextBlock(_ContentBlock):
     text: Any = None
     name: Any = None
     arguments: Raw = Raw()
 
 
-B = TypeVar("B", bound=_Block)
+B = TypeVar("B", bound=_ContentBlock)
 
 
 class _Message(Struct, Generic[B], rename="camel"):
@@ -82,7 +92,7 @@ class _Message(Struct, Generic[B], rename="camel"):
     timestamp: int | float | str | None = None
 
 
-class _Line(Struct, Generic[B], rename="camel"):
+class _SessionEntry(Struct, Generic[B], rename="camel"):
     type: str | None = None
     kind: str | None = None
     id: str | None = None
@@ -97,12 +107,12 @@ class _Line(Struct, Generic[B], rename="camel"):
     usage: _Usage | None = None
 
 
-_lean = msgspec.json.Decoder(_Line[_Block])
-_full = msgspec.json.Decoder(_Line[_Text])
+_lean = msgspec.json.Decoder(_SessionEntry[_ContentBlock])
+_full = msgspec.json.Decoder(_SessionEntry[_TextBlock])
 
 
 def recognises(head: bytes) -> bool:
-    """Whether a file that begins so is a session of pi.
+    """Return True if a file with these first bytes is a pi session.
 
     Examples
     --------
@@ -113,114 +123,115 @@ def recognises(head: bytes) -> bool:
     return b'"type":"session"' in first and b'"id":' in first and b'"cwd":' in first
 
 
-def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
-    """What a session says."""
-    reading = _Reading(source)
+def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
+    """Yield the entries of a session."""
+    reader = _SessionReader(source)
     if texts:
-        for line, full in source.placed(_full):
-            yield from reading.line(full, line)
+        for place, full in source.decode_with_lines(_full):
+            yield from reader.entries(full, place)
     else:
-        for one in source.decoded(_lean):
-            yield from reading.line(one, None)
+        for entry in source.decode_lines(_lean):
+            yield from reader.entries(entry, None)
 
 
-class _Reading:
-    """What has to be known of the lines before."""
+class _SessionReader:
+    """State from the lines before the current entry."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TextSource) -> None:
         self._source = source
         self._session: str | None = None
         self._last: _Message[Any] | None = None
-        "The last answer: what stands without a model of its own was asked of its model."
+        "The last response. Entries without a model used its model."
 
-    def line(self, one: _Line[Any], place: Line | None) -> Iterator[Entry]:
-        kind = one.type or "none"
+    def entries(self, entry: _SessionEntry[Any], place: SourceLine | None) -> Iterator[Entry]:
+        kind = entry.type or "none"
         if kind == "session":
-            self._session = one.id
-            if one.id is not None:
-                yield Conversation(session=one.id, parent=_id_in(one.parent_session))
+            self._session = entry.id
+            if entry.id is not None:
+                yield ConversationStart(session=entry.id, parent=_id_in(entry.parent_session))
             return
         if self._session is None:
-            self._source.left_out("entries before the session's first line")
+            self._source.count_left_out("entries before the session's first line")
             return
-        link: dict[str, Any] = {"session": self._session, "id": one.id, "parent": one.parent_id, "time": one.timestamp}
-        if kind == "message" and one.message is not None:
-            yield from self._message(one, one.message, link, place)
-        elif kind == "usage" and one.usage is not None:
-            yield self._call(one, one.usage, link)
+        link: dict[str, Any] = {"session": self._session, "id": entry.id, "parent": entry.parent_id, "time": entry.timestamp}
+        if kind == "message" and entry.message is not None:
+            yield from self._message(entry, entry.message, link, place)
+        elif kind == "usage" and entry.usage is not None:
+            yield self._call(entry, entry.usage, link)
         elif kind == "compaction":
-            if one.usage is not None:  # its prompt is none of the conversation's
-                yield self._call(one, one.usage, {**link, "id": f"{one.id} summary", "parent": None})
-            yield Compaction(**link)
-            if one.summary is not None and place is not None:
-                yield Said(**{**link, "id": None}, role=Role.User, record=_record(Role.User, one.summary, link, place))
+            if entry.usage is not None:  # the summary has a prompt of its own
+                yield self._call(entry, entry.usage, {**link, "id": f"{entry.id} summary", "parent": None})
+            yield CompactionEntry(**link)
+            if entry.summary is not None and place is not None:
+                yield MessageEntry(**{**link, "id": None}, role=Role.User, record=_record(Role.User, entry.summary, link, place))
         elif kind in ("branch_summary", "custom_message"):
-            text = None if place is None else one.summary if kind == "branch_summary" else _text_of(one.content)
-            yield Said(**link, role=Role.User, record=_record(Role.User, text, link, place))
+            text = None if place is None else entry.summary if kind == "branch_summary" else _text_of(entry.content)
+            yield MessageEntry(**link, role=Role.User, record=_record(Role.User, text, link, place))
         else:
-            if kind not in SILENT:
-                self._source.left_out(f"entries of the type {kind[:40]!a}")
+            if kind not in IGNORED:
+                self._source.count_left_out(f"entries of unknown type {kind[:40]!a}")
             yield Link(**link)
 
-    def _message(self, one: _Line[Any], message: _Message[Any], link: dict[str, Any], place: Line | None) -> Iterator[Entry]:
+    def _message(
+        self, entry: _SessionEntry[Any], message: _Message[Any], link: dict[str, Any], place: SourceLine | None
+    ) -> Iterator[Entry]:
         if message.role != "assistant":
             role = ROLES.get(message.role or "", Role.User)
             text = None if place is None else message.summary if message.content is None else _text_of(message.content)
-            yield Said(
+            yield MessageEntry(
                 **link,
                 role=role,
-                asks=message.role == "user",
+                starts_turn=message.role == "user",
                 results=int(role is Role.ToolResult),
                 tool=message.tool_name,
                 record=_record(role, text, link, place),
             )
             return
-        usage = (message.usage or _Usage()).normal()
+        usage = (message.usage or _Usage()).to_usage()
         if message.stop_reason in FAILED and not (usage.prompt_tokens or usage.completion_tokens):
-            self._source.left_out(f"answers that ended in {message.stop_reason}")
+            self._source.count_left_out(f"responses that ended with stop reason {message.stop_reason!r}")
             yield Link(**link)
             return
         self._last = message
-        yield self._call(one, message.usage or _Usage(), link)
+        yield self._call(entry, message.usage or _Usage(), link)
         if place is not None:
             blocks = message.content if isinstance(message.content, list) else []
-            calls = [f"{block.name}({bytes(block.arguments).decode()})" for block in blocks if block.type == "toolCall"]
+            calls = [call_text(block.name, block.arguments) for block in blocks if block.type == "toolCall"]
             text = "\n".join([each for each in (_text_of(message.content), *calls) if each])
-            yield Said(**{**link, "id": None}, role=Role.Assistant, record=_record(Role.Assistant, text, link, place))
+            yield MessageEntry(**{**link, "id": None}, role=Role.Assistant, record=_record(Role.Assistant, text, link, place))
 
-    def _call(self, one: _Line[Any], usage: _Usage, link: dict[str, Any]) -> Call:
-        asked, last = one.message, self._last
-        if not can_be(*astuple(usage)):
-            self._source.left_out(CANNOT_BE)
+    def _call(self, entry: _SessionEntry[Any], usage: _Usage, link: dict[str, Any]) -> RequestEntry:
+        message, last = entry.message, self._last
+        if not is_plausible(*astuple(usage)):
+            self._source.count_left_out(IMPLAUSIBLE)
             usage = _Usage()
-        model = one.model or (None if last is None else last.response_model or last.model)
-        provider = one.provider or (None if last is None else last.provider)
-        started = None if asked is None else asked.timestamp
-        written = usage.cache_write or usage.cache_write1h
-        return Call(
+        model = entry.model or (None if last is None else last.response_model or last.model)
+        provider = entry.provider or (None if last is None else last.provider)
+        started = None if message is None else message.timestamp
+        cache_write = usage.cache_write or usage.cache_write1h
+        ttl = ONE_HOUR if usage.cache_write1h else FIVE_MINUTES
+        return RequestEntry(
             **link,
-            key=(asked and asked.response_id) or f"{link['id']} {started or one.timestamp}",
+            key=(message and message.response_id) or f"{link['id']} {started or entry.timestamp}",
             model=model,
             engine=ENGINES.get(provider or ""),
-            usage=usage.normal(),
-            finish=None if asked is None else asked.stop_reason,
+            usage=usage.to_usage(),
+            finish_reason=None if message is None else message.stop_reason,
             sent=int(started * 1000) if isinstance(started, (int, float)) and 0 <= started < LARGEST else None,
-            kept_seconds=None if not written or provider != "anthropic" else HOUR if usage.cache_write1h else MINUTES,
+            kept_seconds=ttl if cache_write and provider == "anthropic" else None,
         )
 
 
 def _id_in(parent: str | None) -> str | None:
-    """The id of a parent session, which the log names by its file."""
+    """Return the id of a parent session from the path of its file."""
     return None if parent is None else parent.replace("\\", "/").rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
 
 
-def _record(role: Role, text: str | None, link: dict[str, Any], place: Line | None) -> Record | None:
+def _record(role: Role, text: str | None, link: dict[str, Any], place: SourceLine | None) -> Record | None:
     if place is None or text is None:
         return None
-    return Record(role, text, rfc3339(link["time"]), Provenance(link["session"], place.offset))
+    return message_record(role, text, session=link["session"], time=link["time"], offset=place.offset)
 
 
 def _text_of(content: list[Any] | str | None) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(block.text for block in content or () if block.type == "text" and isinstance(block.text, str))
+    return content_text(content if isinstance(content, str) else [block for block in content or () if block.type == "text"])

@@ -1,8 +1,7 @@
-"""Recordings: ``<home>/recordings/<id>.jsonl``, what `loopkit.record` kept of an agent's requests; FORMAT.md has a line.
+"""Recordings of `loopkit.record`: ``<home>/recordings/<id>.jsonl``. FORMAT.md has an example line.
 
-The lines are ours, so their ends and ``crc`` are checked as a session's are. Each holds the very body that was sent: which
-conversation it goes on with is found by that, and where a cache was lost, the byte that differs. A conversation is called
-``<id>.1``, ``<id>.2``, …; one that parts from another has it as its parent.
+Line ends and ``crc`` are checked as in sessions. Each line has the exact request body, which gives the conversation of a request
+and the byte at which a cache loss starts. Conversations are called ``<id>.1``, ``<id>.2``, …. A branch has its origin as parent.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from loopkit.contract.recording import RecordedRequest, decode_recorded
 from loopkit.encoding import decode
 from loopkit.errors import TornLog
 from loopkit.logs.foreign.entries import Entry
-from loopkit.logs.foreign.exchanges import Exchange, told
-from loopkit.logs.foreign.text_source import Line, Source
+from loopkit.logs.foreign.logged_exchanges import LoggedExchange, exchange_entries
+from loopkit.logs.foreign.text_source import SourceLine, TextSource
 from loopkit.logs.own.impossible_reuse import why_impossible
 from loopkit.server.completion.usage import normalise
 from loopkit.session.concurrent_reads import retry_unfinished
@@ -33,7 +32,7 @@ HEAD = b'{"kind":"recorded",'
 
 
 def recognises(head: bytes) -> bool:
-    """Whether a file that begins so is a recording.
+    """Return True if a file with these first bytes is a recording.
 
     Examples
     --------
@@ -43,25 +42,25 @@ def recognises(head: bytes) -> bool:
     return head.startswith(HEAD)
 
 
-def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
-    """What a recording says; requests without a whole answer, and counts that cannot be, are counted and left out."""
-    return told(source, _exchanges(source), texts=texts, one_server=True)
+def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
+    """Yield the entries of a recording. Requests without a complete response are left out."""
+    return exchange_entries(source, _exchanges(source), texts=texts, one_server=True)
 
 
-def _exchanges(source: Source) -> Iterator[Exchange]:
+def _exchanges(source: TextSource) -> Iterator[LoggedExchange]:
     for number, (line, record) in enumerate(_records(source)):
         if not record.answered:
-            source.left_out("requests without a whole answer")
+            source.count_left_out("requests without a complete response")
             continue
         why = None if record.reported is UNSET else normalise(decode(bytes(record.reported), dict[str, Any])).impossible
         why = why or why_impossible(record.usage.cached_tokens, record.usage.prompt_tokens, record.engine)
         if why is not None:
-            source.impossible(line, why)
+            source.add_impossible_reuse(line, why)
         elif record.reported is not UNSET:
-            source.left_out("counts of a server that do not add up; what it reported stands in the line")
-        yield Exchange(
+            source.count_left_out("inconsistent token counts of a server. The line has them as reported")
+        yield LoggedExchange(
             body=record.body.encode("utf-8"),
-            read=partial(_body, source.path, line.offset, len(line.data)),
+            read_body=partial(_body, source.path, line.offset, len(line.data)),
             key=f"{source.path.stem} {number}",
             offset=line.offset,
             sent=record.sent,
@@ -71,27 +70,27 @@ def _exchanges(source: Source) -> Iterator[Exchange]:
                 "response": record.response_id,
                 "model": record.model,
                 "engine": record.engine,
-                "finish": record.finish_reason,
+                "finish_reason": record.finish_reason,
             },
         )
 
 
-def _records(source: Source) -> Iterator[tuple[Line, RecordedRequest]]:
-    """The sound lines before the first fault, as in a log of ours."""
+def _records(source: TextSource) -> Iterator[tuple[SourceLine, RecordedRequest]]:
+    """Yield the sound lines before the first damaged one, as for sessions."""
     path = source.path
-    try:  # first to the end, which may still be written
+    try:  # count first: the end may still be written
         sound = retry_unfinished(path.parent, lambda: sum(len(block.lines) for block in checked_blocks(path)))
     except TornLog as torn:
-        source.fault(Line(b"", torn.line, torn.offset), torn.why, at_end=torn.at_end)
+        source.add_fault(SourceLine(b"", torn.line, torn.offset), torn.why, at_end=torn.at_end)
         sound = torn.line - 1
     for block in checked_blocks(path) if sound else ():
         offset = block.offset
         for number, data in enumerate(block.lines, block.line):
-            line = Line(data, number, offset)
+            line = SourceLine(data, number, offset)
             try:
                 yield line, decode_recorded(body_of(data) + b"}")
             except ValueError as error:
-                source.fault(line, f"not a record: {error}")
+                source.add_fault(line, f"cannot decode the record: {error}")
                 return
             if number == sound:
                 return
@@ -99,7 +98,7 @@ def _records(source: Source) -> Iterator[tuple[Line, RecordedRequest]]:
 
 
 def _body(path: Path, offset: int, size: int) -> bytes:
-    """The body that was sent, out of its line."""
+    """Read a request body from its line."""
     with path.open("rb") as file:
         file.seek(offset)
         return decode_recorded(body_of(file.read(size)) + b"}").body.encode("utf-8")

@@ -1,7 +1,7 @@
-"""Traces of block hashes: Mooncake's form, which ``export_trace`` writes too, and Bailian's, with its chats; ``.gz`` or plain.
+"""Traces of block hashes, plain or gzipped: Mooncake's format, which ``export_trace`` writes, too, and Bailian's, with chats.
 
-A trace has no texts and says nothing of what was cached: ``requests()`` gives each prompt as its blocks, for `loopkit.cache`. Its
-times count from its own beginning, and here from 1970. Without conversations, as Mooncake's, each request stands for itself.
+A trace has no texts and no cached tokens. ``requests()`` gives each prompt as its blocks, for `loopkit.cache`. Times count from
+the start of the trace, so frames show them from 1970. In traces without chats, as Mooncake's, each request stands alone.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import msgspec
 from msgspec import Meta, Struct
 
 from loopkit.contract.records import Usage
-from loopkit.logs.foreign.entries import Call, Entry
-from loopkit.logs.foreign.text_source import Source, first_members
+from loopkit.logs.foreign.entries import Entry, RequestEntry
+from loopkit.logs.foreign.text_source import TextSource, first_member_names
 from loopkit.server.completion.usage import LARGEST
 
 __all__ = ["BAILIAN", "MOONCAKE"]
 
 ROOT = -1
-"What Bailian gives for the parent of a chat's first request."
+"Bailian's parent id of a chat's first request."
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 
 
-class _Row(Struct, gc=False):
+class _TraceRow(Struct, gc=False):
     input_length: Count
     hash_ids: list[int]
     output_length: Count | None = None
@@ -36,9 +36,9 @@ class _Row(Struct, gc=False):
     session: int | str | None = None
     epoch: int | None = None
     engine: str | None = None
-    "What ``export_trace`` tells more, so that a trace is judged as its log was."
+    "Written by ``export_trace``, like the members below, so that a trace is judged as its log was."
     unit: str | None = None
-    "In which ``export_trace`` counted the length."
+    "Unit of the length in traces of ``export_trace``."
     prompt_tokens: Count | None = None
     cached_tokens: Count | None = None
 
@@ -48,19 +48,19 @@ class _Row(Struct, gc=False):
         return Usage(prompt_tokens=prompt, cached_tokens=self.cached_tokens, completion_tokens=self.output_length)
 
 
-_decoder = msgspec.json.Decoder(_Row)
+_decoder = msgspec.json.Decoder(_TraceRow)
 
 
-class _Trace(NamedTuple):
-    """One of the two forms."""
+class _TraceFormat(NamedTuple):
+    """One of the two formats."""
 
     NAME: str
     chats: bool
-    second: int
-    "What its times count in, in microseconds."
+    time_unit: int
+    "Unit of its times, in microseconds."
 
     def recognises(self, head: bytes) -> bool:
-        """Whether a file that begins so is a trace of this form.
+        """Return True if a file with these first bytes is a trace of this format.
 
         Examples
         --------
@@ -68,16 +68,16 @@ class _Trace(NamedTuple):
         >>> MOONCAKE.recognises(head), BAILIAN.recognises(head)
         (True, False)
         """
-        names = first_members(head)
+        names = first_member_names(head)
         return names >= {"input_length", "hash_ids"} and ("chat_id" in names) is self.chats
 
-    def entries(self, source: Source, *, texts: bool) -> Iterator[Entry]:
-        """What a trace says; it has no texts."""
+    def entries(self, source: TextSource, *, texts: bool) -> Iterator[Entry]:
+        """Yield the entries of a trace, which has no texts."""
         roots: dict[str, str] = {}
-        "Of each request of a chat the first one."
+        "First request of the chat of each request."
         last: dict[tuple[str, int | None], str] = {}
-        "Of each session's epoch the last one."
-        for number, (_, row) in enumerate(source.placed(_decoder)):
+        "Last request of each epoch of each session."
+        for number, (_, row) in enumerate(source.decode_with_lines(_decoder)):
             id, parent = str(number), None
             if self.chats and row.chat_id is not None:
                 id = str(row.chat_id)
@@ -88,18 +88,18 @@ class _Trace(NamedTuple):
                 parent, last[session, row.epoch] = last.get((session, row.epoch)), id
             else:
                 session = source.path.name.partition(".")[0]
-            time = None if row.timestamp is None else round(row.timestamp * self.second)
-            usage, blocks = source.possible(row.usage()), _packed(row.hash_ids)
-            yield Call(session, id, parent, time, usage=usage, sent=time, blocks=blocks, engine=row.engine)
+            time = None if row.timestamp is None else round(row.timestamp * self.time_unit)
+            usage, blocks = source.check_usage(row.usage()), _packed(row.hash_ids)
+            yield RequestEntry(session, id, parent, time, usage=usage, sent=time, block_hashes=blocks, engine=row.engine)
 
 
 def _packed(numbers: list[int]) -> Sequence[int]:
-    """Numbers in eight bytes each, where they fit."""
+    """Return integers as an array of 8 bytes each, or as a tuple if one is too large."""
     try:
         return array("q", numbers)
     except OverflowError:
         return tuple(numbers)
 
 
-MOONCAKE = _Trace("mooncake", chats=False, second=1_000)
-BAILIAN = _Trace("bailian", chats=True, second=1_000_000)
+MOONCAKE = _TraceFormat("mooncake", chats=False, time_unit=1_000)
+BAILIAN = _TraceFormat("bailian", chats=True, time_unit=1_000_000)

@@ -1,4 +1,4 @@
-"""Conversations into parts: what only made-up entries bring about."""
+"""ConversationMatcher into parts: what only made-up entries bring about."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from pathlib import Path
 from loopkit.contract.provenance import Role
 from loopkit.contract.records import Usage
 from loopkit.logs.collection import Logs
-from loopkit.logs.foreign.entries import Call, Entry, Said
-from loopkit.logs.foreign.text_source import Source
-from loopkit.logs.foreign.to_parts import parts_of
+from loopkit.logs.foreign.entries import Entry, MessageEntry, RequestEntry
+from loopkit.logs.foreign.frame_parts import build_parts
+from loopkit.logs.foreign.text_source import TextSource
 from loopkit.logs.frames.columns import Part
 
 SAID: list[Entry] = []
 
 
-def entries(source: Source, *, texts: bool) -> Iterator[Entry]:
+def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
     return iter(SAID)
 
 
 def parts(said: Sequence[Entry]) -> list[Part]:
     SAID[:] = said
     adapter = types.SimpleNamespace(NAME="pi", entries=entries, recognises=lambda head: True)
-    return parts_of(adapter, Source(Path("made up.jsonl"), errors="report"))
+    return build_parts(adapter, TextSource(Path("made up.jsonl"), errors="report"))
 
 
-def ask(id: str, parent: str | None) -> Said:
-    return Said("a", id, parent, role=Role.User, asks=True)
+def ask(id: str, parent: str | None) -> MessageEntry:
+    return MessageEntry("a", id, parent, role=Role.User, starts_turn=True)
 
 
-def call(id: str, parent: str, seconds: float, cached: int, written: int, kept: float | None = None) -> Call:
+def call(id: str, parent: str, seconds: float, cached: int, written: int, kept: float | None = None) -> RequestEntry:
     usage = Usage(prompt_tokens=cached + written + 3, cached_tokens=cached, cache_write_tokens=written)
-    return Call("a", id, parent, int(seconds * 1e6), usage=usage, engine="anthropic", kept_seconds=kept)
+    return RequestEntry("a", id, parent, int(seconds * 1e6), usage=usage, engine="anthropic", kept_seconds=kept)
 
 
 def test_the_requests_of_a_turn_stand_together_where_a_branch_goes_back_to_it() -> None:
@@ -51,12 +51,12 @@ def test_what_was_paid_for_an_hour_is_kept_for_an_hour_by_requests_that_only_rea
 
 def test_blocks_of_an_odd_size_are_estimated() -> None:
     counts = [(8702, 0), (9155, 6592), (9400, 8240), (9800, 6592), (12000, 8240), (13000, 11536)]
-    calls = [Call("a", usage=Usage(prompt_tokens=prompt, cached_tokens=cached), engine=None) for prompt, cached in counts]
+    calls = [RequestEntry("a", usage=Usage(prompt_tokens=prompt, cached_tokens=cached), engine=None) for prompt, cached in counts]
     [part] = parts(calls)
     assert part.usage["lost_tokens"].tolist() == [0, 0, 0, 0, 0, 0]
 
 
 def test_a_server_that_never_reports_has_no_losses_and_no_zeros() -> None:
-    [part] = parts([Call("a", usage=Usage(prompt_tokens=25 * count), engine="vllm") for count in (100, 200)])
+    [part] = parts([RequestEntry("a", usage=Usage(prompt_tokens=25 * count), engine="vllm") for count in (100, 200)])
     assert Logs((part,)).usage["lost_tokens"].isna().tolist() == [True, True]
     assert Logs((part,)).usage["cached_tokens"].isna().all()

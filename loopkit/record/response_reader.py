@@ -15,13 +15,13 @@ import httpx
 
 from loopkit.encoding import decode_lenient
 
-__all__ = ["Said"]
+__all__ = ["ResponseReader"]
 
 LARGEST = 1 << 26
 "Bytes of an answer that comes whole, or of one event; of a longer one nothing is read."
 
 
-class Said:
+class ResponseReader:
     """Takes the bytes of one answer's body, as they come off the wire.
 
     Parameters

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopkit.encoding import encode
-from loopkit.logs.foreign.matching import Conversations
+from loopkit.logs.foreign.conversation_matching import ConversationMatcher
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 
@@ -24,7 +24,7 @@ def talk(*texts: str, system: dict[str, Any] | None = SYSTEM) -> list[dict[str, 
 
 
 def placed(*requests: list[dict[str, Any]], **members: Any) -> list[tuple[int, int | None]]:
-    found = Conversations()
+    found = ConversationMatcher()
     return [found.place(encode({"model": "m", **members, "messages": messages}))[:2] for messages in requests]
 
 
@@ -36,7 +36,7 @@ def test_interleaved_conversations_are_told_apart(data: st.DataObject, apart: bo
     texts: list[list[str]] = [[] for _ in range(count)]
     names: dict[int, int] = {}
     last: dict[int, int] = {}
-    found = Conversations()
+    found = ConversationMatcher()
     for index, which in enumerate(order):
         texts[which] += ["Done."] * bool(texts[which]) + [f"Question of {which}." if not texts[which] else "Go on."]
         system = {"role": "system", "content": f"You are {which}."} if apart else SYSTEM
@@ -55,7 +55,7 @@ def test_a_rewritten_history_stays_in_its_conversation(data: st.DataObject) -> N
     edited = [*mine[:at], "now 07:31", *mine[at + 1 :]]
     sent = [talk(*mine[: size - 2]), talk(*others[:size]), talk(*mine[:size]), talk(*edited)]
     assert placed(*sent)[3] == (0, 2)
-    found = Conversations()
+    found = ConversationMatcher()
     new = [found.place(encode({"messages": messages})).new for messages in sent][3]
     assert new == [encode(turn(at, "now 07:31")), *(encode(turn(number, mine[number])) for number in (size, size + 1))]
 
@@ -105,7 +105,7 @@ def test_the_same_request_again_within_a_conversation_follows_it() -> None:
 
 
 def test_of_two_that_wait_the_one_with_the_same_tools_goes_on() -> None:
-    found = Conversations()
+    found = ConversationMatcher()
     bodies = [encode({"tools": [name], "messages": talk(*texts)}) for name, texts in (("a", "H"), ("b", "H"), ("b", "HAx"))]
     assert [found.place(body)[:2] for body in bodies] == [(0, None), (1, None), (1, 1)]
 
@@ -114,19 +114,19 @@ def test_of_two_that_wait_the_one_with_the_same_tools_goes_on() -> None:
     "body", [b"", b"no JSON", b"[1]", b'{"messages":1}', b'{"messages":[]}', b'{"prompt":"a"}', b'{"a":1,"a":2}']
 )
 def test_what_has_no_messages_stands_alone(body: bytes) -> None:
-    found = Conversations()
+    found = ConversationMatcher()
     assert [found.place(body) for _ in range(2)] == [(0, None, []), (1, None, [])]
 
 
 def test_items_of_responses_are_messages() -> None:
     first = [{"role": "user", "content": "Hi"}]
     second = [*first, {"type": "function_call", "name": "f"}, {"type": "function_call_output", "output": "1"}]
-    found = Conversations()
+    found = ConversationMatcher()
     assert [found.place(encode({"input": items}))[:2] for items in (first, second)] == [(0, None), (0, 0)]
 
 
 def test_new_messages_are_told() -> None:
-    found = Conversations()
+    found = ConversationMatcher()
     found.place(encode({"messages": talk("Hi")}))
     assert found.place(encode({"messages": talk("Hi", "A", "x")})).new == [encode(turn(1, "A")), encode(turn(2, "x"))]
 
@@ -134,7 +134,7 @@ def test_new_messages_are_told() -> None:
 def test_many_conversations_take_time_that_grows_with_their_number() -> None:
     def seconds(count: int) -> float:
         bodies = [encode({"messages": talk(f"{number}", "Done.", "Go on.")}) for number in range(count)]
-        found, began = Conversations(), time.perf_counter()
+        found, began = ConversationMatcher(), time.perf_counter()
         for body in bodies:
             found.place(body)
         return time.perf_counter() - began

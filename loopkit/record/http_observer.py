@@ -12,23 +12,23 @@ from collections import deque
 
 import h11
 
-from loopkit.record.recorder import Exchange, How, Recorder
+from loopkit.record.recorder import How, ObservedExchange, Recorder
 
-__all__ = ["Passing"]
+__all__ = ["HttpObserver"]
 
 HEAD = 1 << 20
 "Bytes that a head may have."
 _HOST = re.compile(rb"(?im)^host:[ \t]*([^\r\n]*)")
 _OURS = re.compile(rb"(?i)(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?[ \t]*")
 
-_told = logging.getLogger("loopkit.record")
+_log = logging.getLogger("loopkit.record")
 
 
-class Foreign(Exception):  # the errors of this project are named for what happened
+class ForeignHost(Exception):  # the errors of this project are named for what happened
     """A request that names another host: a web page that has made its name point here."""
 
 
-class Passing:
+class HttpObserver:
     """The requests and answers of one connection.
 
     Parameters
@@ -45,7 +45,7 @@ class Passing:
         "A request's head, until it is whole."
         self._asking: h11.Connection | None = None
         self._answering: h11.Connection | None = None
-        self._open: deque[tuple[h11.Request, Exchange | None]] = deque()
+        self._open: deque[tuple[h11.Request, ObservedExchange | None]] = deque()
         "Requests whose answers have not ended."
         self._blind = False
 
@@ -54,7 +54,7 @@ class Passing:
 
         Raises
         ------
-        Foreign
+        ForeignHost
             A request that is not meant for this machine.
         """
         out = b""
@@ -79,7 +79,7 @@ class Passing:
         """Begin a request; gives its head as it goes on."""
         named = _HOST.search(head)
         if named and not _OURS.fullmatch(named[1]):
-            raise Foreign
+            raise ForeignHost
         self._asking = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
         try:
             self._asking.receive_data(head)
@@ -127,7 +127,7 @@ class Passing:
             if self._answering is not None:
                 return
 
-    def _answer(self, answering: h11.Connection, exchange: Exchange | None, data: bytes) -> bytes:
+    def _answer(self, answering: h11.Connection, exchange: ObservedExchange | None, data: bytes) -> bytes:
         """More of an answer; gives what follows it."""
         try:
             answering.receive_data(data)
@@ -153,7 +153,7 @@ class Passing:
 
     def _give_up(self, error: h11.ProtocolError) -> None:
         self._blind = True
-        _told.warning("a connection is passed on unread from here on: %s", error)
+        _log.warning("a connection is passed on unread from here on: %s", error)
 
     def end(self, how: How) -> None:
         """The connection is no more."""

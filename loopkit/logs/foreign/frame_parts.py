@@ -1,0 +1,360 @@
+"""Parts of frames, built from the conversations of another tool's log.
+
+Losses are judged by the same functions as those of live sessions. Values that the log lacks are missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import astuple, replace
+from numpy.typing import NDArray
+
+from loopkit.cache.losses.diagnosis import Diagnosis
+from loopkit.cache.losses.expected import GENERATION, Expectation, estimated_block, expect, rule_of
+from loopkit.cache.losses.judge import judge
+from loopkit.cache.losses.observation import Seen
+from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.contract.provenance import Record, Role
+from loopkit.contract.records import Usage
+from loopkit.encoding import encode
+from loopkit.errors import LogError
+from loopkit.logs.foreign.conversation_tree import ConversationTrees, LoggedEpoch, LoggedSession, LoggedTurn, RequestRow
+from loopkit.logs.foreign.entries import Entry, LogTime, MessageEntry, RequestEntry, TextDigest, to_microseconds, to_rfc3339
+from loopkit.logs.foreign.text_source import TextSource
+from loopkit.logs.frames.columns import Columns, Message, Part, message, message_columns
+from loopkit.logs.frames.timestamps import parse_timestamps
+
+__all__ = ["Adapter", "build_parts", "merge_messages"]
+
+ROLES = {Role.User: "user", Role.Assistant: "assistant", Role.ToolResult: "tool", Role.System: "system"}
+COUNTS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens")
+NAT = np.datetime64("NaT", "us")
+MISSING_COUNTS, MISSING_NUMBERS, MISSING_TEXTS = (np.broadcast_to(np.array(value), 1 << 40) for value in (-1, np.nan, None))
+"Columns of missing values of any length, in the memory of one value."
+TIME_FORM = b"0000-00-00T00:00:00.000Z\0"
+Purpose: TypeAlias = Literal["usage", "digests", "texts"]
+"What a second reading of a file is for."
+TIMES = ("ttft_ms", "prompt_ms", "predicted_ms")
+
+
+class Adapter(Protocol):
+    """One format: a module of ``loopkit.logs.foreign.formats``."""
+
+    @property
+    def NAME(self) -> str:  # noqa: N802  # a constant of the module
+        """Name of the source in the frames."""
+
+    def recognises(self, head: bytes) -> bool:
+        """Return True if a file with these first bytes has this format."""
+
+    def entries(self, source: TextSource, *, texts: bool) -> Iterator[Entry]:
+        """Yield the entries of the file. Messages have records only with ``texts=True``."""
+
+
+def build_parts(adapter: Adapter, source: TextSource) -> list[Part]:
+    """Read one file into parts, one per epoch."""
+    trees = ConversationTrees(adapter.entries(source, texts=False), source)
+    reread = _Rereading(adapter.entries, source.path)
+    prompt_only_sessions: set[str] = set()
+    return [
+        _part(adapter, source, reread, session, epoch, prompt_only_sessions)
+        for session in trees.sessions.values()
+        for epoch in session.epochs
+        if epoch.rows or epoch.started is not None
+    ]
+
+
+def _part(
+    adapter: Adapter,
+    source: TextSource,
+    reread: _Rereading,
+    session: LoggedSession,
+    epoch: LoggedEpoch,
+    prompt_only_sessions: set[str],
+) -> Part:
+    rows = _in_order(epoch)
+    expectations, diagnoses = _judge(session, epoch, rows, prompt_only_sessions)
+    usage = _usage(rows, expectations)
+    _count_invalid_times(source, [row.request.time for row in rows], usage["time"])
+    times = np.concatenate([_times([epoch.started, epoch.ended]), usage["time"]])
+    return Part(
+        source=adapter.NAME,
+        path=str(source.path),
+        session=session.id,
+        epoch=epoch.number,
+        parent=session.parent,
+        model=rows[-1].request.model if rows else None,
+        engine=rows[-1].request.engine if rows else None,
+        started=np.fmin.reduce(times),
+        ended=np.fmax.reduce(times),
+        end_reason="compacted" if epoch.compacted else None,
+        usage=usage,
+        losses=_losses(rows, expectations, diagnoses),
+        turns={
+            "turn": np.arange(1, len(epoch.turns) + 1),
+            "time": _times([turn.time for turn in epoch.turns]),
+            "ended": _times([turn.ended or turn.time for turn in epoch.turns]),
+            "tool_calls": _counts([turn.tool_calls for turn in epoch.turns]),
+        },
+        messages=partial(reread.messages, session.id, epoch.number),
+        requests=partial(reread.requests, session.id, epoch.number),
+    )
+
+
+def _count_invalid_times(source: TextSource, logged: list[LogTime], times: NDArray[Any]) -> None:
+    invalid = int(np.isnat(times).sum()) - logged.count(None)
+    if invalid:
+        source.count_left_out("requests with an invalid timestamp, or one without a time zone", invalid)
+
+
+def _in_order(epoch: LoggedEpoch) -> list[RequestRow]:
+    """Return the requests in order of their turns. A branch may return to an earlier turn."""
+    last_turn = 0
+    turns = [last_turn := row.turn.number if row.turn is not None else last_turn for row in epoch.rows]
+    return [row for _, row in sorted(zip(turns, epoch.rows), key=itemgetter(0))]
+
+
+def _judge(
+    session: LoggedSession, epoch: LoggedEpoch, rows: list[RequestRow], prompt_only_sessions: set[str]
+) -> tuple[list[Expectation], dict[int, Diagnosis]]:
+    """Return the expected cache of each request and a diagnosis of each loss.
+
+    Adds the session to `prompt_only_sessions` if its engine turns out to keep prompts without completions.
+    """
+    block = estimated_block(row.request.usage.cached_tokens for row in rows) or 1
+    # the estimate means nothing for engines without blocks: prompts that grow evenly have a common divisor, too
+    blocks = {engine: block if 1 < rule_of(engine).block < block else None for engine in {row.request.engine for row in rows}}
+    expectations: list[Expectation] = []
+    diagnoses: dict[int, Diagnosis] = {}
+    for index, row in enumerate(rows):
+        expectation = expect(
+            None if row.previous is None else row.previous.request.usage,
+            row.request.usage,
+            row.request.engine,
+            epoch=epoch.number,
+            block=blocks[row.request.engine],
+            completions_kept=session.id not in prompt_only_sessions,
+        )
+        expectations.append(expectation)
+        if row.previous is not None and expectation.lost_tokens:
+            diagnoses[index] = _cause(session, row, row.previous, index, expectation)
+            if diagnoses[index].cause == GENERATION:
+                prompt_only_sessions.add(session.id)
+    return expectations, diagnoses
+
+
+def _usage(rows: list[RequestRow], expectations: list[Expectation]) -> dict[str, NDArray[Any]]:
+    calls = _columns(RequestEntry, [row.request for row in rows])
+    usages = _columns(Usage, calls["usage"])
+    expected, exact, lost, shortfall = zip(*expectations) if rows else ((), (), (), ())
+    sizes = _counts(calls["request_bytes"])
+    missing = _counts([None] * len(rows))
+    columns: dict[str, NDArray[Any]] = {
+        "request": np.arange(1, len(rows) + 1),
+        "turn": _counts([None if row.turn is None else row.turn.number for row in rows]),
+        "time": _times(calls["time"]),
+        "model": _names(calls["model"]),
+        **{name: _counts(usages[name]) for name in COUNTS},
+        **{name: _reals(usages[name]) for name in TIMES},
+        "expected_tokens": _counts(expected),
+        "expected_exact": np.array(exact, np.int8),
+        "reusable_tokens": missing,
+        "shortfall": _texts(shortfall),
+        "finish_reason": _names(calls["finish_reason"]),
+        "request_bytes": sizes,
+        "new_bytes": np.diff(sizes, prepend=0) if rows and sizes.min() >= 0 else missing,
+        "request_sha256": _texts(calls["request_sha256"]),
+        "key": _ids(calls["key"]),
+        "response": _ids(calls["response"]),
+        "side": np.array(calls["is_side_chain"], np.int8),
+    }
+    judged = (columns["expected_tokens"] >= 0) | (columns["shortfall"] != None)  # noqa: E711
+    columns["lost_tokens"] = np.where((columns["cached_tokens"] >= 0) & judged, _counts(lost), -1)
+    return columns
+
+
+def _columns(kind: type[Struct], rows: Sequence[Struct]) -> dict[str, tuple[Any, ...]]:
+    """Return the fields of many structs as columns."""
+    values = zip(*map(astuple, rows)) if rows else ((),) * len(kind.__struct_fields__)
+    return dict(zip(kind.__struct_fields__, values))
+
+
+def _cause(session: LoggedSession, row: RequestRow, previous: RequestRow, index: int, expectation: Expectation) -> Diagnosis:
+    now = dataclasses.replace(_seen(session, row, previous), request=index + 1)
+    others = [Seen(usage=Usage(), session=name, request=number) for name, number in row.request.other_requests]
+    found = judge(_seen(session, previous), now, others, expectation=expectation)
+    if row.request.verdict is not None:
+        found.evidence["provider_verdict"] = row.request.verdict
+        if row.request.missed_tokens is not None:
+            found.evidence["provider_missed_tokens"] = row.request.missed_tokens
+    return found
+
+
+def _losses(rows: list[RequestRow], expectations: list[Expectation], diagnoses: dict[int, Diagnosis]) -> Columns:
+    found = [expectations[index] for index in diagnoses]
+    return {
+        "request": np.array([index + 1 for index in diagnoses], np.int64),
+        "row": np.array([*diagnoses], np.intp),
+        "time": _times([rows[index].request.time for index in diagnoses]),
+        "expected_tokens": _counts([each.expected_tokens for each in found]),
+        "expected_exact": np.array([each.expected_exact for each in found], np.int8),
+        "reusable_tokens": _counts([None] * len(diagnoses)),
+        "cached_tokens": _counts([rows[index].request.usage.cached_tokens for index in diagnoses]),
+        "lost_tokens": _counts([each.lost_tokens for each in found]),
+        **{
+            name: _texts([getattr(each, name) for each in diagnoses.values()])
+            for name in ("cause", "certainty", "fixable_by", "location")
+        },
+        "evidence": _texts([encode(each.evidence).decode() for each in diagnoses.values()]),
+    }
+
+
+def _seen(session: LoggedSession, row: RequestRow, previous: RequestRow | None = None) -> Seen:
+    """Return the observation of a request, without times if the clock went back."""
+    call = row.request
+    sent, answered = to_microseconds(row.sent), to_microseconds(call.time)
+    before = None if previous is None else to_microseconds(previous.request.time)
+    sound = sent is None or answered is None or before is None or before <= sent <= answered
+    return Seen(
+        usage=call.usage,
+        session=session.id,
+        epoch=row.epoch,
+        time=to_rfc3339(call.time) if sound else None,
+        elapsed_ms=None if sent is None or answered is None or not sound else (answered - sent) / 1000,
+        body=None if call.read_body is None else call.read_body(),
+        engine=call.engine,
+        model=call.model,
+        verdict=call.verdict,
+        kept_seconds=row.kept_seconds,
+    )
+
+
+class _Rereading:
+    """Reads a file a second time, for messages and requests that were not loaded at first. Can be pickled."""
+
+    def __init__(self, entries: Callable[..., Iterator[Entry]], path: Path) -> None:
+        self._entries = entries
+        self._path = path
+        self._ready: dict[tuple[str, int, Purpose], tuple[LoggedSession, LoggedEpoch]] = {}
+        "Epochs of the last reading that were not requested yet. A file may have thousands of conversations."
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Rereading, (self._entries, self._path)
+
+    def _epoch(self, session: str, epoch: int, purpose: Purpose) -> tuple[LoggedSession, LoggedEpoch]:
+        if (session, epoch, purpose) not in self._ready:
+            source = TextSource(self._path, errors="report")  # the first reading reported its faults
+            entries = self._entries(source, texts=purpose != "usage")
+            found = ConversationTrees(_with_digests(entries) if purpose == "digests" else entries, source).sessions.values()
+            self._ready = {(one.id, each.number, purpose): (one, each) for one in found for each in one.epochs}
+        if (session, epoch, purpose) not in self._ready:
+            raise LogError(str(self._path), "the file has changed since it was loaded", "Load it again")
+        return self._ready.pop((session, epoch, purpose))
+
+    def messages(self, session: str, epoch: int, *, content: bool) -> Columns:
+        _, found = self._epoch(session, epoch, "texts" if content else "digests")
+        return message_columns(_texts_of(found) if content else _digests_of(found))
+
+    def requests(self, session: str, epoch: int) -> Iterator[Seen | Prompt]:
+        logged, found = self._epoch(session, epoch, "usage")
+        for index, row in enumerate(_in_order(found)):
+            if row.request.block_hashes is not None:
+                yield Prompt(blocks=row.request.block_hashes)
+            else:
+                yield dataclasses.replace(_seen(logged, row, row.previous), request=index + 1)
+
+
+def _with_digests(entries: Iterator[Entry]) -> Iterator[Entry]:
+    """Yield the entries with digests in place of texts, so that texts do not fill the memory."""
+    digests: dict[str, TextDigest] = {}
+    for entry in entries:
+        if isinstance(entry, MessageEntry) and isinstance(entry.record, Record):
+            digest = TextDigest() if entry.key is None else digests.setdefault(f"{entry.session} {entry.key}", TextDigest())
+            digest.add(entry.record.text)
+            entry = replace(entry, record=digest)
+        yield entry
+
+
+def _digests_of(epoch: LoggedEpoch) -> Iterator[Message]:
+    firsts: dict[str | int, tuple[LoggedTurn | None, MessageEntry]] = {}
+    for at, (turn, entry) in enumerate(epoch.messages):
+        firsts.setdefault(entry.key or at, (turn, entry))
+    for index, (turn, entry) in enumerate(firsts.values()):
+        assert isinstance(entry.record, TextDigest)
+        yield Message(_number(turn), index, ROLES[entry.role], entry.record.bytes, entry.record.sha256, tool=entry.tool)
+
+
+def _texts_of(epoch: LoggedEpoch) -> Iterator[Message]:
+    for index, (turn, record, tool) in enumerate(merge_messages(epoch)):
+        data = record.text.encode("utf-8", "surrogatepass")
+        yield message(_number(turn), index, ROLES[record.role], data, tool=tool, content=record.text)
+
+
+def _number(turn: LoggedTurn | None) -> int | None:
+    return None if turn is None or turn.number < 0 else turn.number
+
+
+def merge_messages(epoch: LoggedEpoch) -> Iterator[tuple[LoggedTurn | None, Record, str | None]]:
+    """Yield every message of an epoch with its turn and tool. The parts of one message are joined."""
+    parts: dict[str | int, list[tuple[LoggedTurn | None, MessageEntry]]] = {}
+    for index, (turn, entry) in enumerate(epoch.messages):
+        parts.setdefault(entry.key or index, []).append((turn, entry))
+    for (turn, first), *more in parts.values():
+        assert isinstance(first.record, Record)
+        texts = dict.fromkeys(entry.record.text for _, entry in ((turn, first), *more) if isinstance(entry.record, Record))
+        yield turn, replace(first.record, text="\n".join(texts)), first.tool
+
+
+def _counts(values: Sequence[int | None]) -> NDArray[np.int64]:
+    if None in values:
+        if _is_unknown(values):
+            return MISSING_COUNTS[: len(values)]
+        values = [-1 if value is None else value for value in values]
+    return np.array(values, np.int64)
+
+
+def _reals(values: Sequence[float | None]) -> NDArray[np.float64]:
+    return MISSING_NUMBERS[: len(values)] if _is_unknown(values) else np.array(values, np.float64)  # None is NaN
+
+
+def _is_unknown(values: Sequence[object]) -> bool:
+    """Return True if all values are missing. Such columns take no memory."""
+    return values.count(None) == len(values)
+
+
+def _ids(values: Sequence[str | None]) -> NDArray[np.bytes_]:
+    """Return unique texts as fixed-size bytes, which take less memory than objects. b"" is missing."""
+    return np.array([b"" if value is None else value.encode("utf-8", "surrogatepass") for value in values], np.bytes_)
+
+
+def _texts(values: Sequence[str | None]) -> NDArray[np.object_]:
+    if _is_unknown(values):
+        return MISSING_TEXTS[: len(values)]
+    found = np.empty(len(values), np.object_)
+    found[:] = values
+    return found
+
+
+def _names(values: Sequence[str | None]) -> NDArray[np.object_]:
+    """Return texts with few distinct values, each stored once."""
+    known: dict[str | None, str | None] = {}
+    return _texts([known.setdefault(value, value) for value in values])
+
+
+def _times(values: Sequence[LogTime]) -> NDArray[np.datetime64]:
+    try:
+        return parse_timestamps(np.array(values, f"S{len(TIME_FORM)}"), TIME_FORM)  # the usual form, parsed at once
+    except ValueError:  # another form, or an invalid date
+        pass
+    missing = NAT.astype(int)
+    return np.array([missing if (at := to_microseconds(value)) is None else at for value in values], np.int64).view(
+        "datetime64[us]"
+    )
