@@ -7,7 +7,7 @@ Six functions and a few modules do a day's work::
     server = lk.serve()                                   # or lk.connect("http://gpu-box:8080")
     loop = lk.start(server, system="Be brief.", home="runs")
     loop.ask("What is a prefix cache?")                   # streams; returns a Turn
-    loop = lk.resume(loop.session.id, server, home="runs")
+    loop = lk.resume(server, loop.session.id, home="runs")
     logs = lk.load("runs")                                # .usage .cache_loss .epochs … are DataFrames
     lk.plot.prefix_reuse(logs)
     lk.widgets.ChatPanel(loop)                            # the same in a panel that streams
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from loopkit.loop.events import Turn
     from loopkit.loop.limits import Limits
     from loopkit.loop.loop import Loop
-    from loopkit.loop.schemas import JsonTool
-    from loopkit.loop.start import resume, start
-    from loopkit.loop.tools import Registry
+    from loopkit.loop.opening import resume, start
+    from loopkit.loop.tools.registry import Registry
+    from loopkit.loop.tools.schemas import JsonTool
     from loopkit.server.client import Server, connect, serve
     from loopkit.session.session import Session
     from loopkit.session.verify import verify
@@ -73,21 +73,21 @@ __all__ = [
 _HOMES = {
     "Baseline": "contract.baseline",
     "Config": "config",
-    "JsonTool": "loop.schemas",
+    "JsonTool": "loop.tools.schemas",
     "Limits": "loop.limits",
     "Logs": "logs.collection",
     "Loop": "loop.loop",
     "LoopkitError": "errors",
-    "Registry": "loop.tools",
+    "Registry": "loop.tools.registry",
     "Server": "server.client",
     "Session": "session.session",
     "Tags": "contract.neutralise",
     "Turn": "loop.events",
     "connect": "server.client",
     "load": "logs.loading",
-    "resume": "loop.start",
+    "resume": "loop.opening",
     "serve": "server.client",
-    "start": "loop.start",
+    "start": "loop.opening",
     "verify": "session.verify",
 }
 

@@ -120,7 +120,7 @@ def _measure(server: Server, out: Path, turns: int) -> tuple[Any, bool]:
 
     import loopkit.replay
     from loopkit.logs.loading import load
-    from loopkit.loop.start import start
+    from loopkit.loop.opening import start
     from loopkit.session.verify import verify
 
     print(f"{server!r}")

@@ -22,7 +22,7 @@ from distributed import Client, LocalCluster
 from loopkit import sweep
 from loopkit.errors import InvalidConfig, InvalidId, SessionIOError, SessionLocked, TornLog
 from loopkit.logs.loading import load
-from loopkit.loop.start import start
+from loopkit.loop.opening import start
 from loopkit.server.client import Server
 
 GRID: dict[str, list[Any]] = {"x": [1, 2, 3], "word": ["a", "b"]}

@@ -25,7 +25,17 @@ if TYPE_CHECKING:
     from loopkit.server.completion.assembly import Completion
     from loopkit.session.session import Session
 
-__all__ = ["Carried", "Carry", "OnFull", "carry_over", "check_ways", "epoch_end", "fits", "last_usage_record", "must_fit"]
+__all__ = [
+    "Carried",
+    "Carry",
+    "OnFull",
+    "carry_over",
+    "check_epoch_options",
+    "epoch_end",
+    "fits",
+    "last_usage_record",
+    "must_fit",
+]
 
 OnFull: TypeAlias = Literal["stop", "roll"]
 Carry: TypeAlias = Literal["turn", "summary"] | Callable[[Sequence[LogRecord]], str] | None
@@ -46,13 +56,13 @@ class Carried(NamedTuple):
     records: tuple[LogRecord, ...]
 
 
-def check_ways(on_full: object, carry: object) -> None:
+def check_epoch_options(on_full: object, carry: object) -> None:
     """Refuse what is no way out of a full context, or no way to carry over.
 
     Examples
     --------
-    >>> check_ways("stop", "turn")
-    >>> check_ways("roll", "trun")
+    >>> check_epoch_options("stop", "turn")
+    >>> check_epoch_options("roll", "trun")
     Traceback (most recent call last):
         ...
     loopkit.errors.InvalidConfig: carry: 'trun' is no way to carry over. Use "turn", "summary", None or a function

@@ -23,7 +23,7 @@ __all__ = [
     "Verdict",
     "canonical",
     "is_json",
-    "most_tokens",
+    "max_tokens",
     "seconds_fault",
 ]
 
@@ -143,12 +143,12 @@ def is_json(arguments: str) -> bool:
     return True
 
 
-def most_tokens(options: Mapping[str, Any]) -> Any:
+def max_tokens(options: Mapping[str, Any]) -> Any:
     """What a request's options say of the most tokens of a completion; None where they say nothing.
 
     Examples
     --------
-    >>> most_tokens({"max_completion_tokens": 64, "seed": 1}), most_tokens({})
+    >>> max_tokens({"max_completion_tokens": 64, "seed": 1}), max_tokens({})
     (64, None)
     """
     return options.get("max_tokens", options.get("max_completion_tokens"))

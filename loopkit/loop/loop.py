@@ -22,12 +22,13 @@ from loopkit.encoding import encode, mend_surrogates
 from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn, SessionClosed, kind_of
 from loopkit.ids import Timestamp
 from loopkit.loop.display import show
-from loopkit.loop.epochs import Carry, check_ways
+from loopkit.loop.epochs import Carry, check_epoch_options
 from loopkit.loop.events import OnEvent, Turn, TurnEvent
-from loopkit.loop.park import Parked, park
-from loopkit.loop.port import ToolPort
-from loopkit.loop.tools import Registry
-from loopkit.loop.turn import State, TurnRun
+from loopkit.loop.parking import Parked, park
+from loopkit.loop.state import State
+from loopkit.loop.tools.execution import ToolPort
+from loopkit.loop.tools.registry import Registry
+from loopkit.loop.turn import TurnRun
 from loopkit.reprs import Card
 from loopkit.server.client import Server
 from loopkit.session.drift import Drift
@@ -79,7 +80,7 @@ class Loop:
 
     @carry.setter
     def carry(self, carry: Carry) -> None:
-        check_ways(self._state.on_full, carry)
+        check_epoch_options(self._state.on_full, carry)
         self._state.carry = carry
 
     @property
@@ -220,7 +221,7 @@ class Loop:
         """
 
         def work() -> Usage:
-            self._state.catch_up()
+            self._state.update_encoder()
             session = self.session
             last = User(time=Timestamp.now(), content="")  # up to here the next prompt is the same
             body = self._state.encoder.request(session.records, None if self._in_mid_turn() else last).body
@@ -229,7 +230,7 @@ class Loop:
             assert body.startswith(b"{" + head)
             rest = body[1 + len(head) :]
             usage = self.server.complete(Request.of(encode(members)[:-1] + (rest if head else b"," + rest))).usage
-            self._state.look_at_restored(usage)
+            self._state.check_restored(usage)
             return usage
 
         return self._alone(work)

@@ -7,79 +7,34 @@ Knows a session, a server, a port; nothing of how they were opened, or of what i
 
 from __future__ import annotations
 
-import dataclasses
 import time
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, structs
 
 from loopkit.cache.losses.expected import expect
-from loopkit.cache.losses.watch import Watch, reusable_without_a_loss
+from loopkit.cache.losses.watch import reusable_without_a_loss
 from loopkit.contract.messages import ToolCall
-from loopkit.contract.neutralise import Tags, neutralise_report
-from loopkit.contract.records import CacheLoss, EpochEnd, LogRecord, ToolResult, Usage, UsageRecord, User
-from loopkit.contract.request import Request, RequestEncoder
+from loopkit.contract.neutralise import neutralise_report
+from loopkit.contract.records import CacheLoss, EpochEnd, LogRecord, ToolResult, UsageRecord, User
+from loopkit.contract.request import Request
 from loopkit.encoding import mend_surrogates
 from loopkit.errors import ContextExceeded, PendingCalls, ServerError, SessionError
 from loopkit.ids import Timestamp
-from loopkit.loop.epochs import Carry, OnFull, carry_over, epoch_end, fits, last_usage_record, must_fit
+from loopkit.loop.epochs import carry_over, epoch_end, fits, last_usage_record, must_fit
 from loopkit.loop.events import OnEvent, RequestSent, Stopped, ToolCalled, Turn
-from loopkit.loop.limits import INTERRUPTED, LIMIT_REACHED, REPEATED, Limits, Repeats, is_json, most_tokens
-from loopkit.loop.park import not_found
-from loopkit.loop.port import Denied, Outcome, ToolPort
-from loopkit.loop.results import cap
+from loopkit.loop.limits import INTERRUPTED, LIMIT_REACHED, REPEATED, Repeats, is_json, max_tokens
+from loopkit.loop.state import State
+from loopkit.loop.tools.execution import Denied, Outcome
+from loopkit.loop.tools.results import cap
 from loopkit.server.completion.assembly import Delta, ReasoningDelta, TextDelta
-from loopkit.server.transport.cancellation import HangUp
 
 if TYPE_CHECKING:
-    from loopkit.contract.baseline import Baseline
-    from loopkit.server.client import Server
     from loopkit.server.completion.assembly import Completion
     from loopkit.session.session import Session
 
-__all__ = ["State", "TurnRun"]
-
-
-@dataclasses.dataclass
-class State:
-    """What the turns of a loop share; its epoch changes under way."""
-
-    session: Session
-    server: Server
-    encoder: RequestEncoder
-    port: ToolPort
-    limits: Limits
-    tags: Tags
-    next_baseline: Callable[[], Baseline]
-    "Takes today's snapshot, for the next epoch."
-    on_full: OnFull = "stop"
-    "What to do when the context is full: ``stop`` or ``roll``."
-    carry: Carry = "turn"
-    slot: int | None = None
-    "The server's slot that is held for the session, to be given back."
-    stopping: HangUp = dataclasses.field(default_factory=HangUp)
-    "Set to stop the running turn."
-    restored: int | None = None
-    "Tokens that a resume has put back into the slot, until a request has shown what they are worth."
-
-    def __post_init__(self) -> None:
-        self._encoded = self.session.start
-        self.watch = Watch(self.server)
-
-    def catch_up(self) -> None:
-        """Have the encoder be the current epoch's; an interrupt may have come just when that one was opened."""
-        session = self.session
-        if self._encoded is not session.start:
-            self.encoder = RequestEncoder.resume(session.start, session.baseline, session.records)
-            self._encoded = session.start
-
-    def look_at_restored(self, usage: Usage) -> None:
-        """Say, once, where the first request did not find in the cache what was put back."""
-        restored, self.restored = self.restored, None
-        if restored is not None and (said := not_found(restored, usage)):
-            warnings.warn(said, UserWarning, stacklevel=2)
+__all__ = ["TurnRun"]
 
 
 class _StoppedByUser(Exception):  # no error: how a turn is left from inside a callback
@@ -111,7 +66,7 @@ class TurnRun:
     def run(self, newest: User | None) -> Turn:
         """Run to the end; see ``Loop.ask`` and ``Loop.go_on``."""
         began = time.monotonic()
-        self._state.catch_up()
+        self._state.update_encoder()
         if pending := self._state.session.pending:
             raise PendingCalls(self._state.session.id, tuple(call.function.name for call in pending))
         stop = self._to_the_end(lambda: self._run(newest))
@@ -235,7 +190,7 @@ class TurnRun:
         if limits.reasoning_tokens is not None and (usage.reasoning_tokens or 0) > limits.reasoning_tokens:
             return "reasoning_limit"
         calls = completion.assistant(Timestamp.now()).calls()
-        most = most_tokens(self._state.session.options)
+        most = max_tokens(self._state.session.options)
         at_limit = completion.finish_reason == "length" or (most is not None and usage.completion_tokens == most)
         silent = not (calls or completion.text or completion.reasoning_content)  # so does llama.cpp show a call without its name
         if completion.finish_reason == "length" and (calls or silent):
@@ -275,7 +230,7 @@ class TurnRun:
             group[-1:] = [structs.replace(usage, reusable_tokens=loss.reusable_tokens), loss]
         self._log(group, request)
         self._state.watch.answered()
-        self._state.look_at_restored(completion.usage)
+        self._state.check_restored(completion.usage)
 
     def _log(self, records: list[LogRecord], request: Request | None = None) -> None:
         self._state.session.extend(records)
@@ -318,7 +273,7 @@ class TurnRun:
         must_fit(state.server, state.limits, session, baseline, [*carried.records, *new])
         session.next_epoch(baseline, carried.records, kind=carried.kind, server=state.server.facts())
         state.restored = None
-        state.catch_up()
+        state.update_encoder()
         return True
 
     def _summed_up(self, request: Request) -> Completion:

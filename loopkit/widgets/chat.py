@@ -15,7 +15,7 @@ from loopkit.errors import InvalidConfig, LoopBusy, LoopkitError, kind_of
 from loopkit.ids import SessionId
 from loopkit.loop.events import Turn
 from loopkit.loop.loop import Loop
-from loopkit.loop.start import resume_like
+from loopkit.loop.opening import resume_like
 from loopkit.reprs import Card
 from loopkit.session.store import session_directories
 from loopkit.widgets.page import Block, as_html
@@ -47,7 +47,7 @@ class ChatPanel(Panel):
 
     Examples
     --------
-    >>> from loopkit.loop.start import start
+    >>> from loopkit.loop.opening import start
     >>> from loopkit.server.client import serve
     >>> import tempfile
     >>> with serve("tiny") as server, start(server, system="Be brief.", home=tempfile.mkdtemp(), id="s", memory="") as loop:

@@ -54,7 +54,7 @@ class LogExplorer(Panel):
 
     Examples
     --------
-    >>> from loopkit.loop.start import start
+    >>> from loopkit.loop.opening import start
     >>> from loopkit.server.client import serve
     >>> import tempfile
     >>> home = tempfile.mkdtemp()

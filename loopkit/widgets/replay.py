@@ -53,7 +53,7 @@ class Replay(Panel):
 
     Examples
     --------
-    >>> from loopkit.loop.start import start
+    >>> from loopkit.loop.opening import start
     >>> from loopkit.server.client import serve
     >>> import tempfile
     >>> with serve("tiny") as server, start(server, system="Be brief.", home=tempfile.mkdtemp(), id="s", memory="") as loop:

@@ -17,9 +17,9 @@ from loopkit.contract.request import RequestEncoder
 from loopkit.ids import SessionId, Timestamp
 from loopkit.loop.limits import Limits
 from loopkit.loop.loop import Loop
-from loopkit.loop.port import PythonPort
-from loopkit.loop.tools import Registry
-from loopkit.loop.turn import State
+from loopkit.loop.state import State
+from loopkit.loop.tools.execution import PythonPort
+from loopkit.loop.tools.registry import Registry
 from loopkit.server.client import Server
 from loopkit.server.completion.assembly import Completion
 from loopkit.session.session import Session

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from loopkit.contract.records import CacheLoss, LogRecord
 from loopkit.loop.loop import Loop
-from loopkit.loop.start import start
+from loopkit.loop.opening import start
 from loopkit.server.client import Server
 from loopkit.server.embedded.tag_vocabulary import piped
 from tests.logs import make

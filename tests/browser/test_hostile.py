@@ -22,7 +22,7 @@ panel = lk.widgets.ChatPanel(hostile.speak(server, home))
 panel
 """
 CALLED = """
-called = lk.widgets.ChatPanel(lk.resume("calls", server, tools=[hostile.now_in], home=home))
+called = lk.widgets.ChatPanel(lk.resume(server, "calls", tools=[hostile.now_in], home=home))
 called
 """
 EXPLORE = """

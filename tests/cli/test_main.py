@@ -24,7 +24,7 @@ from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.contract.records import ServerFacts, TagsFacts
 from loopkit.encoding import encode
 from loopkit.ids import SessionId
-from loopkit.loop.start import start
+from loopkit.loop.opening import start
 from loopkit.record import proxy
 from loopkit.server.client import Server
 from loopkit.session.session import Session

@@ -11,7 +11,7 @@ import pytest
 from loopkit import replay
 from loopkit.logs.gate import gate
 from loopkit.loop.loop import Loop
-from loopkit.loop.start import start
+from loopkit.loop.opening import start
 from loopkit.server.client import Server
 from tests.logs import make
 from tests.logs.make import kept, write_session

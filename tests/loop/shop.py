@@ -14,7 +14,7 @@ from typing import Any
 from loopkit.contract.neutralise import DEFAULT
 from loopkit.encoding import encode
 from loopkit.loop.loop import Loop
-from loopkit.loop.start import resume, start
+from loopkit.loop.opening import resume, start
 from loopkit.server.client import Server
 from loopkit.server.detection import Found
 from loopkit.server.transport.connection import Wire
@@ -101,7 +101,7 @@ def again(loop: Loop, **more: Any) -> Loop:
     loop.close()
     verification = verify(loop.session.dir)
     assert verification.ok, [str(fault) for fault in verification.faults]
-    return quiet(resume(loop.session.id, loop.server, home=loop.session.home, tools=loop.tools, **more))
+    return quiet(resume(loop.server, loop.session.id, home=loop.session.home, tools=loop.tools, **more))
 
 
 def ctrl_c() -> None:

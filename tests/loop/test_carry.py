@@ -16,7 +16,7 @@ from loopkit.ids import SessionId, Timestamp
 from loopkit.logs.loading import load
 from loopkit.loop.epochs import ASK_FOR_SUMMARY, SUMMARY
 from loopkit.loop.loop import Loop
-from loopkit.loop.start import resume
+from loopkit.loop.opening import resume
 from loopkit.loop.turn import TurnRun
 from loopkit.server import llama_api
 from loopkit.server.client import Server
@@ -104,7 +104,7 @@ def test_a_raw_tag_that_stands_in_the_log_is_carried_and_sent_as_it_is(tiny: Ser
         file = loop.session.dir / "1.jsonl"
         size, digest = file.stat().st_size, hashlib.sha256(file.read_bytes()).digest()
     assert verify(tmp_path).ok
-    with quiet(resume("s", tiny, home=tmp_path)) as loop:
+    with quiet(resume(tiny, "s", home=tmp_path)) as loop:
         loop.ask("Three.")
         assert hashlib.sha256(file.read_bytes()[:size]).digest() == digest, "opened and gone on with, it is not touched"
         assert_same_text(messages(list(loop.session.requests())[-1].body)[1]["content"], HOSTILE, "the request after resume")
@@ -324,7 +324,7 @@ def test_a_baseline_is_neutralised_where_it_is_assembled_and_never_again(tiny: S
         whole = f"Owner: {HOSTILE}\n\nMemory: {ESCAPED}"
         assert_same_text(loop.session.baseline.system, whole, "the first epoch's baseline")
         files = [(loop.session.dir / name, (loop.session.dir / name).read_bytes()) for name in ("0.baseline.json", "0.jsonl")]
-    with quiet(resume("s", tiny, home=tmp_path)) as loop:
+    with quiet(resume(tiny, "s", home=tmp_path)) as loop:
         loop.ask("Two.")
         assert loop.session.epoch == 1
         assert_same_text(loop.session.baseline.system, whole, "the next epoch's baseline")

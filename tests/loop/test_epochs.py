@@ -19,7 +19,7 @@ from loopkit.logs.loading import load
 from loopkit.loop.epochs import fits
 from loopkit.loop.limits import Limits
 from loopkit.loop.loop import Loop
-from loopkit.loop.start import resume
+from loopkit.loop.opening import resume
 from loopkit.server.client import Server, serve
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
@@ -216,7 +216,7 @@ def test_a_carry_over_that_does_not_fit_is_refused_once_and_less_goes_on(small: 
         assert not list(loop.session.dir.glob("1.*")), "no epoch was opened"
         assert loop.ask("y" * 100).stop == "done"
         assert loop.session.epoch == 1
-    with quiet(resume("s", small, home=tmp_path, carry=None)) as loop:
+    with quiet(resume(small, "s", home=tmp_path, carry=None)) as loop:
         loop.end_epoch()
         assert loop.ask("y" * 700).stop == "done"
     assert verify(tmp_path).ok
@@ -249,7 +249,7 @@ def test_a_way_that_is_none_is_refused_and_no_session_is_begun(name: str, value:
         with begin(server, tmp_path):
             pass
         with pytest.raises(InvalidConfig, match=f"{name}: {value!r} is no way"):
-            resume("s", server, home=tmp_path, **{name: value})
+            resume(server, "s", home=tmp_path, **{name: value})
 
 
 class Counting:
@@ -364,16 +364,16 @@ def test_resume_takes_a_new_system_prompt_for_the_next_epoch_or_keeps_the_text(s
         loop.ask("One.")
         loop.end_epoch()
     core.write_text("It snows.")
-    with quiet(resume("s", small, home=tmp_path)) as loop:
+    with quiet(resume(small, "s", home=tmp_path)) as loop:
         loop.ask("Two.")
         assert loop.session.baseline.system == "Be brief.\n\nIt rains."
         loop.end_epoch()
     with pytest.raises(InvalidConfig, match=r"memory: without system="):
-        resume("s", small, home=tmp_path, memory="It thaws.")
-    with quiet(resume("s", small, home=tmp_path, system="Be kind.")) as loop:
+        resume(small, "s", home=tmp_path, memory="It thaws.")
+    with quiet(resume(small, "s", home=tmp_path, system="Be kind.")) as loop:
         loop.ask("Three.")
         assert (loop.session.epoch, loop.session.baseline.system) == (2, "Be kind.\n\nIt snows.")
-    with quiet(resume("s", small, home=tmp_path, system="Be quick.", memory="It thaws.")) as loop:
+    with quiet(resume(small, "s", home=tmp_path, system="Be quick.", memory="It thaws.")) as loop:
         loop.ask("Four.")
         assert loop.session.baseline.system == "Be kind.\n\nIt snows.", "the running epoch keeps its own"
         loop.end_epoch()
@@ -394,7 +394,7 @@ def test_a_person_may_end_the_epoch_and_resume_finds_it_ended(small: Server, tmp
         assert sum(isinstance(record, EpochEnd) for record in loop.session.records) == 1
     lone = Session.dir_for(tmp_path, SessionId("s")) / "1.baseline.json"
     lone.write_bytes(b'{"system":"Half a rol')
-    with quiet(resume("s", small, home=tmp_path)) as loop:
+    with quiet(resume(small, "s", home=tmp_path)) as loop:
         assert loop.session.unfinished_roll == lone
         loop.ask("Two.")
         assert loop.session.epoch == 1
@@ -435,7 +435,7 @@ def test_an_epoch_with_open_calls_cannot_be_ended(tmp_path: Path) -> None:
             loop.session.extend = lambda records: _only_once(extend, [*records])  # type: ignore[method-assign]
             with pytest.raises(SystemExit):
                 loop.ask("Go?", on_event=die)
-        with quiet(resume("s", server, home=tmp_path, tools=[wide])) as loop:
+        with quiet(resume(server, "s", home=tmp_path, tools=[wide])) as loop:
             assert loop.pending
             with pytest.raises(PendingCalls, match="wide"):
                 loop.end_epoch()
@@ -467,7 +467,7 @@ def test_the_next_epoch_is_begun_with_what_todays_server_says_of_itself(small: S
         loop.ask("One.")
         assert loop.session.start.server.context_size == 1024
         loop.end_epoch()
-    with quiet(resume("s", tiny, home=tmp_path)) as loop:
+    with quiet(resume(tiny, "s", home=tmp_path)) as loop:
         loop.ask("Two.")
         assert loop.session.start.server.context_size == 4096
         assert dict(loop.session.options)["max_tokens"] == OPTIONS["max_tokens"]

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 SET_UP = """
 import asyncio, sys, threading
 from pathlib import Path
-from loopkit.loop.start import start
+from loopkit.loop.opening import start
 from loopkit.server.client import Server
 from loopkit.server.detection import Found
 from loopkit.server.transport.connection import Wire

@@ -17,7 +17,7 @@ from loopkit.contract.records import Assistant, ToolResult, UsageRecord
 from loopkit.errors import InvalidConfig
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent
 from loopkit.loop.limits import LIMIT_REACHED, REPEATED, Limits
-from loopkit.loop.start import resume
+from loopkit.loop.opening import resume
 from loopkit.server.client import Server, serve
 from loopkit.server.embedded.templates import tiny_template
 from tests.loop.shop import again, begin, calling, done, log, messages, quiet, reasoned, relayed, scripted
@@ -242,7 +242,7 @@ def test_a_call_of_a_real_model_that_is_cut_is_neither_logged_nor_asked_for_agai
             assert (turn.stop, turn.requests, turn.tool_calls, len(relay.requests)) == ("cut_off", (), (), sent)
             assert log(loop) == before
         assert relay.requests[1].body == relay.requests[0].body
-    with quiet(resume("s", tiny, home=tmp_path, tools=[now_in])) as later:
+    with quiet(resume(tiny, "s", home=tmp_path, tools=[now_in])) as later:
         assert later.ask("Then let it be.").stop == "done"
 
 
@@ -289,13 +289,13 @@ def test_reasoning_that_took_all_of_the_completion_is_logged_and_a_silent_answer
 
 def test_a_completion_limit_that_the_options_contradict_is_refused(tmp_path: Path) -> None:
     with scripted() as (server, _):
-        with pytest.raises(InvalidConfig, match=r"^limits\.completion_tokens: it is 9, and the epoch's options ask for 64"):
+        with pytest.raises(InvalidConfig, match=r"^limits\.completion_tokens: it is 9, but the options of the epoch set 64"):
             begin(server, tmp_path, limits=Limits(completion_tokens=9))
         assert not (tmp_path / "sessions").exists()
         begin(server, tmp_path, options={}, limits=Limits(completion_tokens=9)).close()
-        with pytest.raises(InvalidConfig, match="it is 8, and the epoch's options ask for 9"):
-            resume("s", server, home=tmp_path, limits=Limits(completion_tokens=8))
-        resume("s", server, home=tmp_path, limits=Limits(completion_tokens=9)).close()
+        with pytest.raises(InvalidConfig, match="it is 8, but the options of the epoch set 9"):
+            resume(server, "s", home=tmp_path, limits=Limits(completion_tokens=8))
+        resume(server, "s", home=tmp_path, limits=Limits(completion_tokens=9)).close()
 
 
 # malformed calls

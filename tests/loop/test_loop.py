@@ -14,7 +14,7 @@ from loopkit.contract.records import Assistant, CacheLoss, LogRecord, UsageRecor
 from loopkit.errors import ContractBroken, InvalidConfig, LoopBusy, ServerRefused, StreamCut
 from loopkit.ids import SessionId
 from loopkit.loop.events import RequestSent, Stopped, TurnEvent
-from loopkit.loop.start import resume, start
+from loopkit.loop.opening import resume, start
 from loopkit.server.client import Server, serve
 from loopkit.server.completion.assembly import TextDelta
 from loopkit.session.session import Session
@@ -83,7 +83,7 @@ def test_resume_goes_on_with_a_warm_cache(tiny: Server, tmp_path: Path) -> None:
     with begin(tiny, tmp_path) as loop:
         before = loop.ask("One.").usage
         prefix = loop.session.requests().__next__().prefix
-    with quiet(resume("s", tiny, home=tmp_path)) as loop:
+    with quiet(resume(tiny, "s", home=tmp_path)) as loop:
         now = loop.ask("Two.").usage
         assert before.prompt_tokens is not None
         assert before.completion_tokens is not None
@@ -95,19 +95,19 @@ def test_resume_goes_on_with_a_warm_cache(tiny: Server, tmp_path: Path) -> None:
 def test_sessions_are_pinned_to_slots_of_their_own(tiny: Server, tmp_path: Path) -> None:
     with begin(tiny, tmp_path, "a") as one, begin(tiny, tmp_path, "b") as two:
         assert {one.session.start.slot, two.session.start.slot} == {0, 1}
-        with pytest.warns(UserWarning, match="every slot is held"):
+        with pytest.warns(UserWarning, match="use every slot"):
             three = begin(tiny, tmp_path, "c")
         assert three.session.start.slot is None
         three.close()
-        with pytest.raises(InvalidConfig, match="slot: 0 is held"):
+        with pytest.raises(InvalidConfig, match="slot: an open session uses slot 0"):
             begin(tiny, tmp_path, "d", slot=0)
         for number in range(3):
             for loop in (one, two):
                 assert loop.ask(f"{number}.").losses == ()
         one.close()
         with begin(tiny, tmp_path, "e", slot=one.session.start.slot):
-            with pytest.warns(UserWarning, match="held by another open session"):
-                again = resume("a", tiny, home=tmp_path)
+            with pytest.warns(UserWarning, match="Another open session uses it"):
+                again = resume(tiny, "a", home=tmp_path)
             again.close()
 
 
@@ -119,8 +119,8 @@ def test_a_slot_is_given_back_once_and_only_by_who_holds_it(tiny: Server, tmp_pa
     with begin(tiny, tmp_path, "c", slot=slot):
         one.close()  # again: the slot is another's now
         assert tiny.take_slot(slot) is None
-        with pytest.warns(UserWarning, match="held by another open session"):
-            again = resume("a", tiny, home=tmp_path)
+        with pytest.warns(UserWarning, match="Another open session uses it"):
+            again = resume(tiny, "a", home=tmp_path)
         again.close()
         assert tiny.take_slot(slot) is None
     assert tiny.take_slot(slot) == slot
@@ -203,10 +203,10 @@ def test_a_model_that_the_session_was_not_started_with_is_refused(tiny: Server, 
     begin(tiny, tmp_path).close()
     with (
         serve("tiny-hybrid") as other,
-        pytest.raises(InvalidConfig, match=r"server: the epoch was begun on 'tiny', and the server has 'tiny-hybrid'"),
+        pytest.raises(InvalidConfig, match=r"server: the epoch uses the model 'tiny', but the server has 'tiny-hybrid'"),
     ):
-        resume("s", other, home=tmp_path)
-    resume("s", tiny, home=tmp_path).close()
+        resume(other, "s", home=tmp_path)
+    resume(tiny, "s", home=tmp_path).close()
 
 
 FAULTS: list[tuple[str, list[Step], type[Exception]]] = [

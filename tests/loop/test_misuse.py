@@ -11,9 +11,9 @@ import pytest
 from loopkit.errors import InvalidConfig, ServerUnreachable, SessionClosed
 from loopkit.loop.limits import Limits
 from loopkit.loop.loop import Loop
-from loopkit.loop.port import PythonPort
-from loopkit.loop.start import resume, start
-from loopkit.loop.tools import Registry
+from loopkit.loop.opening import resume, start
+from loopkit.loop.tools.execution import PythonPort
+from loopkit.loop.tools.registry import Registry
 from loopkit.plot import prefix_reuse
 from loopkit.server.client import Server, connect, serve
 from tests.loop.shop import begin, done, scripted
@@ -30,7 +30,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("a member that loopkit writes", {"options": {"messages": []}}, r"options\.messages: loopkit writes this member itself"),
     ("no way out of a full context", {"on_full": "rol"}, "on_full"),
     ("no way to carry over", {"carry": "all"}, "carry"),
-    ("a file as memory", {"memory": Path("core.md")}, r"memory: a \w*Path is no memory\. Give the block as a str, or lk\.memory"),
+    (
+        "a file as memory",
+        {"memory": Path("core.md")},
+        r"memory: expected a str or a Memory; got a \w*Path\. Pass the block",
+    ),
 ]
 
 
@@ -45,7 +49,7 @@ def test_a_wrong_argument_of_start_is_named_and_leaves_no_session(
 
 
 def test_what_is_no_server_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match=r"server: a str is not a Server\. Use lk\.serve"):
+    with pytest.raises(InvalidConfig, match=r"server: expected a Server; got a str\. Use lk\.serve"):
         start(cast(Server, "http://127.0.0.1:8080"), system="Be brief.", home=tmp_path)
 
 
@@ -55,7 +59,7 @@ def test_a_server_that_was_closed_is_refused_before_there_is_a_session(tmp_path:
         server.close()
         calls: list[Callable[[], object]] = [
             lambda: begin(server, tmp_path / "home"),
-            lambda: resume("s", server, home=tmp_path / "before"),
+            lambda: resume(server, "s", home=tmp_path / "before"),
             server.doctor,
         ]
         for call in calls:
@@ -86,7 +90,7 @@ def test_a_closed_loop_sends_nothing_and_says_how_to_open_it(call: Callable[[Loo
         loop = begin(server, tmp_path)
         loop.ask("Hi.")
         loop.close()
-        with pytest.raises(SessionClosed, match=r"it was closed\. Open the session again to go on \(lk\.resume"):
+        with pytest.raises(SessionClosed, match=r"it was closed\. To continue, open the session again \(lk\.resume"):
             call(loop)
         assert len(script.requests) == 1
 

@@ -18,7 +18,7 @@ from loopkit.errors import InvalidConfig
 from loopkit.ids import SessionId, Timestamp
 from loopkit.loop.limits import INTERRUPTED
 from loopkit.loop.loop import Loop
-from loopkit.loop.tools import Registry
+from loopkit.loop.tools.registry import Registry
 from loopkit.server import llama_api
 from loopkit.server.client import Server
 from loopkit.session.session import Session

@@ -13,7 +13,7 @@ from loopkit.contract.records import ToolResult
 from loopkit.errors import InvalidConfig, NothingToGoOn, PendingCalls, ServerRefused, StreamCut
 from loopkit.loop.limits import INTERRUPTED
 from loopkit.loop.loop import Loop
-from loopkit.loop.start import resume
+from loopkit.loop.opening import resume
 from loopkit.server.client import Server
 from tests.loop.shop import again, begin, calling, ctrl_c, done, log, messages, quiet, scripted
 from tests.server.scripted import answer, sse, text
@@ -56,7 +56,7 @@ def killed(server: Server, home: Path, at: str) -> None:
 
 
 def taken_up(server: Server, home: Path) -> Loop:
-    return quiet(resume("s", server, home=home, tools=[now_in]))
+    return quiet(resume(server, "s", home=home, tools=[now_in]))
 
 
 @pytest.mark.server
@@ -118,7 +118,7 @@ def test_a_rerun_that_is_interrupted_leaves_no_call_open(stop: bool, tmp_path: P
             loop.stop() if stop else ctrl_c()
             return True
 
-        with quiet(resume("s", server, home=tmp_path, tools=[now_in], allow=allow)) as loop:
+        with quiet(resume(server, "s", home=tmp_path, tools=[now_in], allow=allow)) as loop:
             if stop:
                 assert [result.status for result in loop.settle("rerun")] == ["ok", "interrupted"]
             else:

@@ -10,7 +10,7 @@ import loopkit as lk
 from loopkit.cache.losses.findings import diagnose
 from loopkit.cache.losses.observation import seen_in
 from loopkit.cache.losses.watch import Watch
-from loopkit.loop.start import resume
+from loopkit.loop.opening import resume
 from loopkit.server.client import Server
 from loopkit.server.detection import Found
 from loopkit.server.transport.connection import Wire
@@ -33,7 +33,7 @@ def test_live_resumed_and_replayed(tmp_path: Path) -> None:
             with begin(server, tmp_path) as loop:
                 for number in range(3):
                     loop.ask(f"Question {number}.")
-            with quiet(resume("s", server, home=tmp_path)) as loop:
+            with quiet(resume(server, "s", home=tmp_path)) as loop:
                 loop.ask("And one more.")
             live = lk.load(tmp_path / "sessions" / "s")
             again = lk.replay.run(loop.session, server, home=tmp_path)

@@ -13,7 +13,7 @@ import pytest
 
 from loopkit.errors import InvalidConfig
 from loopkit.ids import SessionId
-from loopkit.loop.start import resume, start
+from loopkit.loop.opening import resume, start
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
@@ -21,14 +21,14 @@ from tests.loop.shop import begin, done, quiet, scripted
 
 CHILD = """
 import json, sys
-from loopkit.loop.start import resume
+from loopkit.loop.opening import resume
 from loopkit.server.client import Server
 from loopkit.server.detection import Found
 from loopkit.server.transport.connection import Wire
 
 home, url, question = sys.argv[1:]
 with Server(Wire(url, api_key=sys.stdin.readline().strip()), Found("llama.cpp", None, "tiny")) as server:
-    with resume("s", server, home=home) as loop:
+    with resume(server, "s", home=home) as loop:
         loop.on_event = None
         turn = loop.ask(question)
 print(json.dumps([turn.usage.cached_tokens, turn.usage.prompt_tokens, turn.usage.completion_tokens]))
@@ -69,9 +69,9 @@ def test_b24_options_come_from_the_baseline_and_other_ones_are_refused_with_both
     with scripted(done(40, None, 6), done(60, 40, 6)) as (server, script):
         with begin(server, tmp_path, options=options) as loop:
             loop.ask("One.")
-        with quiet(resume("s", server, home=tmp_path)) as loop:
+        with quiet(resume(server, "s", home=tmp_path)) as loop:
             loop.ask("Two.")
         one, two = (request.body for request in script.requests)
         assert two.startswith(one.removesuffix(b"]}"))
-        with pytest.raises(InvalidConfig, match=r"options\.reasoning_effort: .* with 'low', and 'high' is given"):
-            resume("s", server, home=tmp_path, options={**options, "reasoning_effort": "high"})
+        with pytest.raises(InvalidConfig, match=r"options\.reasoning_effort: the epoch uses 'low'; got 'high'"):
+            resume(server, "s", home=tmp_path, options={**options, "reasoning_effort": "high"})

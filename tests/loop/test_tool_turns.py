@@ -13,8 +13,8 @@ from loopkit.contract.records import Assistant, CacheLoss, ToolResult, UsageReco
 from loopkit.ids import SessionId
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent
 from loopkit.loop.loop import Loop
-from loopkit.loop.port import Ok, Outcome
-from loopkit.loop.start import resume
+from loopkit.loop.opening import resume
+from loopkit.loop.tools.execution import Ok, Outcome
 from loopkit.server.client import Server, serve
 from loopkit.server.embedded.templates import tiny_template
 from loopkit.session.session import Session
@@ -237,8 +237,8 @@ def test_on_resume_tools_are_compared_with_the_snapshot(tiny: Server, tmp_path: 
     with begin(tiny, tmp_path, tools=[now_in]) as loop:
         loop.ask("What is the time in Lima?")
         sent = loop.session.requests().__next__().body
-    with pytest.raises(InvalidConfig, match="tools: the model was told of now_in"):
-        resume("s", tiny, home=tmp_path)
+    with pytest.raises(InvalidConfig, match="tools: missing: now_in"):
+        resume(tiny, "s", home=tmp_path)
 
     def other(city: str) -> str:
         """The hour of the day, in any city."""
@@ -250,10 +250,10 @@ def test_on_resume_tools_are_compared_with_the_snapshot(tiny: Server, tmp_path: 
 
     other.__name__ = "now_in"
     with pytest.warns(UserWarning) as warned:
-        loop = quiet(resume("s", tiny, home=tmp_path, tools=[other, more]))
+        loop = quiet(resume(tiny, "s", home=tmp_path, tools=[other, more]))
     said = [str(warning.message) for warning in warned]
-    assert any("now_in is described anew" in line and "The hour of the day" in line for line in said)
-    assert any("more is new" in line for line in said)
+    assert any("'now_in' has changed" in line and "The hour of the day" in line for line in said)
+    assert any("'more' is new" in line for line in said)
     with loop:
         loop.ask("Again.")
         assert list(loop.session.requests())[-1].body.startswith(sent.split(b'"messages"')[0])

@@ -9,7 +9,7 @@ import pytest
 
 from loopkit.contract.records import ToolResult
 from loopkit.errors import InvalidConfig
-from loopkit.loop.start import resume
+from loopkit.loop.opening import resume
 from loopkit.memory.memory import Memory
 from loopkit.server.client import Server
 from loopkit.session.verify import verify
@@ -117,8 +117,8 @@ def test_recall_joins_where_a_memory_is_handed_in_and_is_missed_on_resume(tmp_pa
                 loop.close()
                 loop.close()
                 with pytest.raises(InvalidConfig, match="recall"):
-                    resume("s", server, home=home, tools=tools)
-                with quiet(resume("s", server, home=home, tools=tools, memory=memory)) as later:
+                    resume(server, "s", home=home, tools=tools)
+                with quiet(resume(server, "s", home=home, tools=tools, memory=memory)) as later:
                     turn = later.ask("What do you remember?")
                     assert "Fact 0 of Lima." in turn.tool_calls[0].content
                     assert isinstance(turn.tool_calls[0], ToolResult)

@@ -16,7 +16,7 @@ from loopkit.contract.records import ReplayRecord, UsageRecord
 from loopkit.errors import InvalidConfig, LogError, ServerError, SessionIOError
 from loopkit.logs.loading import load
 from loopkit.loop.loop import Loop
-from loopkit.loop.start import start
+from loopkit.loop.opening import start
 from loopkit.replay.variants import EditableRequest
 from loopkit.server.client import Server, serve
 from loopkit.server.embedded.templates import tiny_template

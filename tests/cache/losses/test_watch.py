@@ -15,7 +15,7 @@ from loopkit.contract.request import Request
 from loopkit.encoding import encode
 from loopkit.ids import SessionId
 from loopkit.loop.loop import Loop
-from loopkit.loop.start import resume, start
+from loopkit.loop.opening import resume, start
 from loopkit.server import llama_api
 from loopkit.server.client import Server, serve
 from loopkit.server.embedded.templates import tiny_template
@@ -105,8 +105,8 @@ def test_a_server_that_was_started_anew_is_known_by_its_counters(tmp_path: Path)
     with serve("tiny", slots=1) as server, begin(server, tmp_path) as loop:
         loop.ask("Hello.")
     with serve("tiny", slots=1) as server:
-        with pytest.warns(UserWarning, match="no longer holds this session"):
-            loop = resume("s", server, tools=[look], home=tmp_path)
+        with pytest.warns(UserWarning, match="no longer caches this session"):
+            loop = resume(server, "s", tools=[look], home=tmp_path)
         loop.on_event = None
         loop.ask("Hello again.")
         loop.close()

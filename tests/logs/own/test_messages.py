@@ -22,7 +22,7 @@ from loopkit.errors import BaselineError, BaselineMismatch, InvalidConfig, LogEr
 from loopkit.logs.collection import Logs
 from loopkit.logs.loading import load
 from loopkit.logs.problems import Errors
-from loopkit.loop.start import start as begin
+from loopkit.loop.opening import start as begin
 from loopkit.server.client import connect, serve
 from loopkit.session.journal import close_line
 from tests.logs.make import assistant, end, kept, loss, replay, stamp, start, usage, user, write, write_session

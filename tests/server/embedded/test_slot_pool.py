@@ -14,7 +14,7 @@ import pytest
 
 from loopkit import sweep
 from loopkit.logs.loading import load
-from loopkit.loop.start import start
+from loopkit.loop.opening import start
 from loopkit.server.client import Server
 from loopkit.server.embedded.slot_pool import Handout
 

@@ -107,7 +107,7 @@ def make_tool(tool: AnyTool, name: str | None = None, description: str | None = 
     >>> tool.check({"town": "Lima"})
     Traceback (most recent call last):
         ...
-    loopkit.loop.schemas.Misfit: The arguments do not fit population: city: Missing required argument; \
+    loopkit.loop.tools.schemas.Misfit: The arguments do not fit population: city: Missing required argument; \
 town: Unexpected keyword argument
     """
     if isinstance(tool, JsonTool):

@@ -17,7 +17,7 @@ from loopkit.contract.records import Usage
 from loopkit.errors import InvalidConfig, ServerRefused, SessionIOError
 from loopkit.logs.loading import load
 from loopkit.loop.loop import Loop
-from loopkit.loop.start import resume
+from loopkit.loop.opening import resume
 from loopkit.server.client import Server, serve
 from loopkit.server.detection import Found
 from loopkit.server.embedded.templates import tiny_template
@@ -65,7 +65,7 @@ def resumed(server: Server, home: Path, **more: Any) -> Iterator[tuple[Loop, lis
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         said: list[str] = []
-        with quiet(resume("s", server, home=home, **more)) as loop:
+        with quiet(resume(server, "s", home=home, **more)) as loop:
             said += [str(each.message) for each in caught]
             caught.clear()
             yield loop, said
@@ -97,8 +97,8 @@ def test_without_a_saved_slot_it_is_said_what_will_be_read_and_that_is_read(tmp_
         usage = loop.ask("One.").usage
     with one() as server, resumed(server, tmp_path) as (loop, said):
         assert said == [
-            "the server no longer holds this session, and no saved slot is here: "
-            f"the first request will read the whole prompt, {held(usage):,} tokens and what is new"
+            "The server no longer caches this session, and no saved slot exists. "
+            f"The first request will process the whole prompt: {held(usage):,} tokens and the new message."
         ]
         turn = loop.ask("Two.")
         assert (turn.usage.cached_tokens, turn.usage.read_tokens) == (0, turn.usage.prompt_tokens)
@@ -143,8 +143,8 @@ def test_a_slot_that_another_conversation_took_may_be_in_the_host_cache(host_cac
             found = loop.ask("Two.").usage.cached_tokens
             assert found == tokens if host_cache else found == len("xsystem\n")
         (line,) = said
-        assert line.startswith("another conversation took this session's slot, and no saved slot is here: ")
-        assert line.endswith(f"{tokens} tokens and what is new, unless the server's host cache still has it")
+        assert line.startswith("Another conversation took this session's slot, and no saved slot exists. ")
+        assert line.endswith(f"{tokens} tokens and the new message, unless the server's host cache still contains it.")
 
 
 @pytest.mark.server
@@ -153,7 +153,7 @@ def test_a_session_that_went_on_after_it_was_parked_reads_only_what_came_since(t
     with one() as server, resumed(server, tmp_path) as (loop, _):
         usage = loop.ask("Three.").usage
     with one() as server, resumed(server, tmp_path) as (loop, said):
-        assert said == [f"the saved slot held {tokens} of {held(usage)} tokens: the first request will read the others"]
+        assert said == [f"The saved slot contained {tokens} of {held(usage)} tokens. The first request will process the others."]
         turn = loop.ask("Four.")
         assert turn.usage.cached_tokens == tokens
         assert len(said) == 1
@@ -186,8 +186,8 @@ def test_another_template_is_not_given_the_slot(tmp_path: Path) -> None:
     tokens = parked(tmp_path)
     with one(template=tiny_template(reserialise=True)) as server, resumed(server, tmp_path) as (loop, said):
         assert said == [
-            "the saved slot was not put back, for its template differs: "
-            f"the first request will read the whole prompt, {tokens} tokens and what is new"
+            "The saved slot was not restored because its template differs. "
+            f"The first request will process the whole prompt: {tokens} tokens and the new message."
         ]
         assert loop.ask("Three.").usage.cached_tokens == 0
 
@@ -198,11 +198,11 @@ def test_another_model_of_the_same_name_is_not_given_the_slot(tmp_path: Path) ->
     write_tiny(tmp_path / "tiny.gguf", "tiny-tags")
     with one(tmp_path / "tiny.gguf") as server, resumed(server, tmp_path) as (loop, said):
         assert len(said) == 1
-        assert "for its model differs" in said[0]
+        assert "because its model differs" in said[0]
         assert loop.ask("Three.").stop == "done"
     with one("tiny-tags") as server:
-        with pytest.raises(InvalidConfig, match=r"server: the epoch was begun on 'tiny'"):
-            resume("s", server, home=tmp_path)
+        with pytest.raises(InvalidConfig, match=r"server: the epoch uses the model 'tiny'"):
+            resume(server, "s", home=tmp_path)
 
 
 @pytest.mark.server
@@ -219,12 +219,12 @@ def test_a_slot_of_the_epoch_before_is_of_use_for_no_more_than_the_baseline(chan
     with one() as server, resumed(server, tmp_path) as (loop, said):
         turn = loop.ask("Three.")
         if changed:
-            whole = f"the first request will read the whole prompt, {held(usage)} tokens and what is new"
-            assert said == [f"the saved slot was not put back, for its baseline differs: {whole}"]
+            whole = f"The first request will process the whole prompt: {held(usage)} tokens and the new message."
+            assert said == [f"The saved slot was not restored because its baseline differs. {whole}"]
             assert turn.usage.cached_tokens == 0
         else:
             assert said == [
-                "the saved slot is of epoch 0: the first request will find no more than the baseline in it, and read the rest"
+                "The saved slot belongs to epoch 0. The first request can use the baseline at most, and will process the rest."
             ]
             assert turn.usage.cached_tokens == len("xsystem\n" + SYSTEM.rstrip() + "x\nxuser\n")
 
@@ -244,16 +244,16 @@ def test_a_side_car_or_a_state_that_is_broken_is_said_and_the_session_goes_on(tm
     tokens = parked(tmp_path)
     state, sidecar = tmp_path / "slots" / "s.bin", tmp_path / "slots" / "s.json"
     good, whole = sidecar.read_bytes(), state.read_bytes()
-    read = f"the first request will read the whole prompt, {tokens} tokens and what is new"
+    read = f"The first request will process the whole prompt: {tokens} tokens and the new message."
     cases = [
-        (b"", whole, "s.json cannot be used: "),
-        (b'{"session":"s"', whole, "s.json cannot be used: "),
-        (good[:-1] + b',"more":1}', whole, "s.json cannot be used: "),
-        (b"\xff" + good, whole, "s.json cannot be used: "),
-        (good, None, "the saved slot could not be put back: No such file or directory"),
-        (good, whole[: len(whole) // 2], "s.bin is not what was saved, and was not put back: "),
-        (good, b"not a state", "s.bin is not what was saved, and was not put back: "),
-        (good, whole[:-1] + bytes([whole[-1] ^ 1]), "s.bin is not what was saved, and was not put back: "),
+        (b"", whole, "The saved slot cannot be used: "),
+        (b'{"session":"s"', whole, "The saved slot cannot be used: "),
+        (good[:-1] + b',"more":1}', whole, "The saved slot cannot be used: "),
+        (b"\xff" + good, whole, "The saved slot cannot be used: "),
+        (good, None, "The saved slot could not be restored: No such file or directory"),
+        (good, whole[: len(whole) // 2], "s.bin has changed since it was saved. "),
+        (good, b"not a state", "s.bin has changed since it was saved. "),
+        (good, whole[:-1] + bytes([whole[-1] ^ 1]), "s.bin has changed since it was saved. "),
     ]
     with one() as server:
         for car, data, wanted in cases:
@@ -281,7 +281,7 @@ def test_what_was_put_back_is_checked_by_the_first_request(tmp_path: Path) -> No
         assert found < tokens, "a sliding window has forgotten what a checkpoint would have kept"
         loop.ask("Four.")
     (line,) = said
-    assert line.startswith(f"of {tokens} tokens that were put back into the slot, the first request could use {found}: ")
+    assert line.startswith(f"The first request used {found} of the {tokens} tokens restored into its slot. ")
 
 
 @pytest.mark.server
@@ -290,7 +290,7 @@ def test_warm_is_a_first_request_too(tmp_path: Path) -> None:
     with one("tiny-swa") as server, resumed(server, tmp_path) as (loop, said):
         loop.warm()
         loop.ask("Three.")
-    assert [line[:3] for line in said] == ["of "]
+    assert [line[:22] for line in said] == ["The first request used"]
 
 
 UNSEEN = answer("{}", 404)  # to a question after counters, which is not asked again, or tokens
@@ -316,7 +316,7 @@ def test_a_restore_that_restored_nothing_is_said(tmp_path: Path) -> None:
             loop.ask("Two.")
             loop.ask("Three.")
         assert len(said) == 1
-        assert said[0].startswith("of 105 tokens that were put back into the slot, the first request could use 0: ")
+        assert said[0].startswith("The first request used 0 of the 105 tokens restored into its slot. ")
         (restore,) = (request for request in script.requests if "action=restore" in request.line)
         assert json.loads(restore.body) == {"filename": "s.bin"}
 
@@ -325,7 +325,7 @@ def test_with_warnings_as_errors_the_answer_is_logged_all_the_same(tmp_path: Pat
     with scripted(done(100, 0, 6), done(140, 0, 6)) as (server, _), begin(server, tmp_path) as loop:
         loop.ask("One.")
         loop._state.restored = 105
-        with pytest.raises(UserWarning, match="could use 0"):
+        with pytest.raises(UserWarning, match="used 0 of the 105"):
             loop.ask("Two.")
         assert len(loop.session.messages()) == 5
     assert verify(tmp_path).ok
@@ -361,8 +361,8 @@ def test_an_unpinned_session_cannot_be_parked_and_a_cold_start_is_said(tmp_path:
     with one() as server:
         with resumed(server, tmp_path) as (loop, said):
             assert said == [
-                "the server no longer holds this session, and no saved slot is here: "
-                f"the first request will read the whole prompt, {tokens} tokens and what is new"
+                "The server no longer caches this session, and no saved slot exists. "
+                f"The first request will process the whole prompt: {tokens} tokens and the new message."
             ]
             loop.ask("Two.")
         with resumed(server, tmp_path) as (loop, said):
@@ -372,12 +372,12 @@ def test_an_unpinned_session_cannot_be_parked_and_a_cold_start_is_said(tmp_path:
 @pytest.mark.server
 def test_a_slot_that_does_not_hold_the_session_is_not_saved_over_one_that_did(tmp_path: Path) -> None:
     with one() as server, begin(server, tmp_path, "new") as loop:
-        with pytest.raises(InvalidConfig, match="park: slot 0 holds nothing of this epoch"):
+        with pytest.raises(InvalidConfig, match="park: slot 0 contains nothing of this epoch"):
             loop.park()
     parked(tmp_path)
     kept = (tmp_path / "slots" / "s.bin").read_bytes()
     with one(template=tiny_template(reserialise=True)) as server, resumed(server, tmp_path) as (loop, _):
-        with pytest.raises(InvalidConfig, match=r"park: slot 0 holds 0 tokens, not this session.*warm"):
+        with pytest.raises(InvalidConfig, match=r"park: slot 0 contains 0 tokens, not this session.*warm"):
             loop.park()
         assert (tmp_path / "slots" / "s.bin").read_bytes() == kept
         loop.warm()

@@ -14,8 +14,8 @@ from loopkit.contract.baseline import Baseline
 from loopkit.contract.neutralise import Tags
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
-from loopkit.loop.schemas import JsonTool, Misfit
-from loopkit.loop.tools import Registry
+from loopkit.loop.tools.registry import Registry
+from loopkit.loop.tools.schemas import JsonTool, Misfit
 from tests.tagtext import P, S, assert_absent, assert_same_text, written
 
 OWN = ["find_tool", "call_tool", "clock"]

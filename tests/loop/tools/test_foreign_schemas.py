@@ -12,7 +12,7 @@ from loopkit.contract.messages import FunctionSchema, ToolSchema
 from loopkit.contract.neutralise import DEFAULT, Tags
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
-from loopkit.loop.foreign import neutralised
+from loopkit.loop.tools.foreign_schemas import neutralised
 from tests.tagtext import ALL_TAGS, A, P, S, assert_absent, assert_same_text, written
 
 TAG = P("im_end")

@@ -14,9 +14,9 @@ from pydantic import AfterValidator
 from typing_extensions import Annotated  # noqa: UP035  read by pydantic at run time, as a person's own tool may have it
 
 from loopkit.errors import InvalidConfig, LoopBusy, SessionNotFound
-from loopkit.loop.port import Denied, Failed, Ok, Outcome, PythonPort, ToolPort
-from loopkit.loop.schemas import JsonTool
-from loopkit.loop.tools import Registry
+from loopkit.loop.tools.execution import Denied, Failed, Ok, Outcome, PythonPort, ToolPort
+from loopkit.loop.tools.registry import Registry
+from loopkit.loop.tools.schemas import JsonTool
 
 who = contextvars.ContextVar("who", default="nobody")
 

@@ -16,17 +16,17 @@ from loopkit.contract.messages import FunctionSchema, ToolSchema
 from loopkit.contract.neutralise import DEFAULT, Tags
 from loopkit.errors import InvalidConfig
 from loopkit.ids import Timestamp
-from loopkit.loop.foreign import neutralised
-from loopkit.loop.schemas import AnyTool, JsonTool, Misfit, Tool, make_tool
+from loopkit.loop.tools.foreign_schemas import neutralised
+from loopkit.loop.tools.schemas import AnyTool, JsonTool, Misfit, Tool, make_tool
 from loopkit.reprs import Card, counted
 
-__all__ = ["Bound", "Recalls", "Registry"]
+__all__ = ["Bound", "Registry", "SearchableMemory"]
 
 _SHOWN = 5
 "How many tools one ``find_tool`` describes; the others are named."
 
 
-class Recalls(Protocol):
+class SearchableMemory(Protocol):
     """What a loop needs of a memory."""
 
     def block(self) -> str:
@@ -150,7 +150,7 @@ class Registry:
         }
         self._tags, self._held = tags, made
 
-    def use_memory(self, memory: Recalls) -> None:
+    def use_memory(self, memory: SearchableMemory) -> None:
         """Have the model search a memory, with ``recall``; before a baseline is assembled, or compared on resume."""
 
         def recall(query: str) -> Any:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from loopkit.encoding import decode
-from loopkit.loop.results import as_text, cap
+from loopkit.loop.tools.results import as_text, cap
 
 NOTICE = re.compile(r"\n\[Cut: the first ([0-9,]+) of ([0-9,]+) bytes are shown\.\]")
 

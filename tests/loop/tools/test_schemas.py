@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
-from loopkit.loop.schemas import JsonTool, Misfit, make_tool
+from loopkit.loop.tools.schemas import JsonTool, Misfit, make_tool
 from tests.tagtext import P, assert_absent
 
 
@@ -304,8 +304,8 @@ class TestJsonTools:
 SETS = """
 import enum
 from loopkit.encoding import encode
-from loopkit.loop.schemas import JsonTool
-from loopkit.loop.tools import Registry
+from loopkit.loop.tools.schemas import JsonTool
+from loopkit.loop.tools.registry import Registry
 
 class Unit(enum.Enum):
     METRE = "m"

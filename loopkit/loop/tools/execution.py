@@ -19,9 +19,9 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 from loopkit.encoding import decode
 from loopkit.errors import InvalidConfig
 from loopkit.loop.limits import DENIED, seconds_fault
-from loopkit.loop.results import as_text
-from loopkit.loop.schemas import Misfit
-from loopkit.loop.tools import Bound, Registry
+from loopkit.loop.tools.registry import Bound, Registry
+from loopkit.loop.tools.results import as_text
+from loopkit.loop.tools.schemas import Misfit
 
 __all__ = ["Allow", "Denied", "Failed", "Ok", "Outcome", "PythonPort", "ToolPort"]
 

@@ -1,0 +1,64 @@
+"""State that the turns of a loop share."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from loopkit.cache.losses.watch import Watch
+from loopkit.contract.neutralise import Tags
+from loopkit.contract.records import Usage
+from loopkit.contract.request import RequestEncoder
+from loopkit.loop.epochs import Carry, OnFull
+from loopkit.loop.limits import Limits
+from loopkit.loop.parking import unused_after_restore
+from loopkit.loop.tools.execution import ToolPort
+from loopkit.server.transport.cancellation import HangUp
+
+if TYPE_CHECKING:
+    from loopkit.contract.baseline import Baseline
+    from loopkit.server.client import Server
+    from loopkit.session.session import Session
+
+__all__ = ["State"]
+
+
+@dataclasses.dataclass
+class State:
+    """A session, its server, and the settings of its turns."""
+
+    session: Session
+    server: Server
+    encoder: RequestEncoder
+    port: ToolPort
+    limits: Limits
+    tags: Tags
+    next_baseline: Callable[[], Baseline]
+    "Assembles the baseline of the next epoch."
+    on_full: OnFull = "stop"
+    carry: Carry = "turn"
+    slot: int | None = None
+    "Slot of the server to release when the loop closes."
+    stopping: HangUp = dataclasses.field(default_factory=HangUp)
+    "Set to stop the running turn."
+    restored: int | None = None
+    "Tokens that `resume` restored into the slot, until the first request has shown how many of them are usable."
+
+    def __post_init__(self) -> None:
+        self._encoded = self.session.start
+        self.watch = Watch(self.server)
+
+    def update_encoder(self) -> None:
+        """Make the encoder match the current epoch. An interrupt may have stopped a turn just after an epoch was opened."""
+        session = self.session
+        if self._encoded is not session.start:
+            self.encoder = RequestEncoder.resume(session.start, session.baseline, session.records)
+            self._encoded = session.start
+
+    def check_restored(self, usage: Usage) -> None:
+        """Warn, once, if the first request could not use the restored cache."""
+        restored, self.restored = self.restored, None
+        if restored is not None and (message := unused_after_restore(restored, usage)):
+            warnings.warn(message, UserWarning, stacklevel=2)

@@ -1,0 +1,1 @@
+"""Tools of a loop: registry, schemas, execution, results, and changes since an epoch began."""

@@ -1,0 +1,133 @@
+"""Changes between the tools of an epoch and the tools given on resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from loopkit.contract.messages import ToolSchema
+from loopkit.contract.records import Assistant, LogRecord, ToolResult
+from loopkit.encoding import decode, encode
+from loopkit.errors import InvalidConfig
+from loopkit.loop.tools.registry import Registry
+
+__all__ = ["ChangedTool", "ToolChanges", "called_found_tools", "compare"]
+
+_SHOWN = 5
+
+
+class ChangedTool(NamedTuple):
+    """A core tool with a new description or new parameters."""
+
+    name: str
+    diff: str
+    "Members that differ: ``path: before → now``."
+
+
+@dataclass(frozen=True)
+class ToolChanges:
+    """How the tools given on resume differ from an epoch's. False if they are the same."""
+
+    missing: tuple[str, ...] = ()
+    "Core tools of the epoch that were not given. `resume` refuses this."
+    changed: tuple[ChangedTool, ...] = ()
+    "Core tools with a new schema. The epoch keeps sending the old one."
+    added: tuple[str, ...] = ()
+    "New core tools. Until the next epoch the model has to find them."
+    removed: tuple[str, ...] = ()
+    "Found tools that the model has called and that were not given."
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.changed or self.added or self.removed)
+
+    def refuse_missing(self) -> None:
+        """Raise `InvalidConfig` if a core tool is missing; the message names it."""
+        if self.missing:
+            why = f"missing: {', '.join(self.missing)}. The epoch started with these tools, and the model may call them"
+            raise InvalidConfig("tools", why, "Pass these functions again, or start a new session")
+
+    def lines(self) -> tuple[str, ...]:
+        """Return one sentence for each change other than a missing core tool."""
+        return (
+            *(f"Tool {name!r} has changed. The epoch keeps its old schema: {diff}." for name, diff in self.changed),
+            *(f"Tool {name!r} is new. Until the next epoch the model has to find it with find_tool." for name in self.added),
+            *(f"Tool {name!r} is missing. The model has found and called it in this epoch." for name in self.removed),
+        )
+
+
+def compare(pinned: Sequence[ToolSchema], registry: Registry, called: Iterable[str] = ()) -> ToolChanges:
+    """Compare the tools of a baseline with a registry.
+
+    Parameters
+    ----------
+    pinned : sequence of ToolSchema
+        Tools of the baseline.
+    registry : Registry
+        Tools given on resume. Its tags must be the session's.
+    called : iterable of str
+        Found tools that the model has called; see :func:`called_found_tools`.
+
+    Examples
+    --------
+    >>> def now_in(city: str) -> str:
+    ...     "The time in a city."
+    >>> then = Registry([now_in]).core_schemas()
+    >>> now_in.__doc__ = "The time of day in a city."
+    >>> compare(then, Registry([now_in])).changed
+    (ChangedTool(name='now_in', diff='description: "The time in a city." → "The time of day in a city."'),)
+    """
+    before = {schema.function.name: schema for schema in pinned}
+    today = registry.schemas()
+    both = [(name, _diff(before[name], today[name])) for name in before if name in today]
+    core = {schema.function.name for schema in registry.core_schemas()}
+    return ToolChanges(
+        missing=tuple(name for name in before if name not in today),
+        changed=tuple(ChangedTool(name, diff) for name, diff in both if diff),
+        added=tuple(name for name in registry.names if name in core and name not in before),
+        removed=tuple(name for name in dict.fromkeys(called) if name not in today and name not in before),
+    )
+
+
+def called_found_tools(records: Iterable[LogRecord]) -> tuple[str, ...]:
+    """Return the names of the tools that the model has called through ``call_tool`` and that returned a result."""
+    names: dict[str, None] = {}
+    waiting: list[tuple[str, str]] = []
+    for record in records:
+        if isinstance(record, Assistant):
+            waiting = [(call.function.name, call.function.arguments) for call in record.calls()]
+        elif isinstance(record, ToolResult) and waiting:
+            name, arguments = waiting.pop(0)
+            if name == "call_tool" and record.status == "ok":
+                names[str(decode(arguments)["name"])] = None
+    return tuple(names)
+
+
+def _diff(before: ToolSchema, after: ToolSchema) -> str:
+    """Return which members differ; empty if the encoded bytes are equal."""
+    then, now = encode(before.function), encode(after.function)
+    if then == now:
+        return ""
+    found: list[str] = []
+    _collect_differences(decode(then), decode(now), "", found)
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return "; ".join(found[:_SHOWN]) + more or "same members in a different order"
+
+
+def _collect_differences(then: Any, now: Any, path: str, found: list[str]) -> None:
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in {**then, **now}:
+            inner = f"{path}.{key}".removeprefix(".")
+            if key not in now:
+                found.append(f"{inner}: {_short(then[key])} → removed")
+            elif key not in then:
+                found.append(f"{inner}: added {_short(now[key])}")
+            else:
+                _collect_differences(then[key], now[key], inner, found)
+    elif encode(then) != encode(now):
+        found.append(f"{path}: {_short(then)} → {_short(now)}")
+
+
+def _short(value: Any) -> str:
+    text = encode(value).decode("utf-8")
+    return text if len(text) <= 60 else f"{text[:40]}…{text[-19:]}"
