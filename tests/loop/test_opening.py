@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from loopkit.loop.loop import Loop
 from loopkit.loop.opening import resume, start
 from loopkit.loop.settings import Settings
 from tests.loop.shop import begin, done, quiet, scripted
@@ -40,12 +43,14 @@ def test_settings_of_the_environment_and_of_a_file_do_not_change_a_request(
 def test_the_old_order_of_resume_works_and_warns(tmp_path: Path) -> None:
     with scripted() as (server, _):
         begin(server, tmp_path).close()
-        for call in (
-            lambda: resume("s", server, home=tmp_path),  # type: ignore[arg-type]
-            lambda: resume("s", server=server, home=tmp_path),  # type: ignore[misc]
-            lambda: resume(id="s", server=server, home=tmp_path),  # type: ignore[call-arg]
-            lambda: resume(server, id="s", home=tmp_path),  # type: ignore[call-arg]
-        ):
+        old: Any = resume
+        calls: list[Callable[[], Loop]] = [
+            lambda: old("s", server, home=tmp_path),
+            lambda: old("s", server=server, home=tmp_path),
+            lambda: old(id="s", server=server, home=tmp_path),
+            lambda: old(server, id="s", home=tmp_path),
+        ]
+        for call in calls:
             with pytest.warns(
                 DeprecationWarning, match=r"`resume\(id, server\)` is now `resume\(server, session_id\)`"
             ) as warned:
