@@ -170,8 +170,8 @@ def unused_after_restore(restored: int, usage: Usage) -> str:
     --------
     >>> unused_after_restore(603, Usage(prompt_tokens=640, cached_tokens=603))
     ''
-    >>> unused_after_restore(603, Usage(prompt_tokens=640, cached_tokens=0))[:69]
-    'The first request used 0 of the 603 tokens restored into its slot. '
+    >>> unused_after_restore(603, Usage(prompt_tokens=640, cached_tokens=0)).partition(" Models")[0]
+    'The first request used 0 of the 603 tokens restored into its slot.'
     """
     if usage.cached_tokens is None or usage.prompt_tokens is None:
         return ""
