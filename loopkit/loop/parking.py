@@ -21,6 +21,7 @@ from loopkit.encoding import decode, encode, sha256
 from loopkit.errors import InvalidConfig, ServerError, SessionIOError, describe
 from loopkit.loop.epochs import last_usage_record
 from loopkit.reprs import Card
+from loopkit.server import llama_api
 
 if TYPE_CHECKING:
     from loopkit.server.client import Server
@@ -216,9 +217,9 @@ def _slot_tokens(server: Server, slot: int | None) -> int | None:
 
 def _model_sha256(server: Server) -> str:
     try:
-        listed = decode(server.wire.ask(f"{server.wire.address.api}/models"))["data"]
-        meta = dict(listed[0].get("meta") or {}) if len(listed) == 1 else {}
-    except (ServerError, ValueError, LookupError, TypeError, AttributeError):
+        listed = llama_api.models(server.wire)
+        meta = dict(listed[0].meta or {}) if len(listed) == 1 else {}
+    except ServerError:
         meta = {}
     meta.pop("n_ctx", None)  # a setting of the server, not a property of the model
     return sha256(encode([server.model, meta]))

@@ -24,7 +24,7 @@ from loopkit.errors import ServerError, ServerTimeout, StreamCut
 from loopkit.reprs import Card, counted
 from loopkit.server import llama_api
 from loopkit.server.completion.assembly import Assembly, Completion, Delta, Progress, whole
-from loopkit.server.detection import Found, probe
+from loopkit.server.detection import Detected, detect
 from loopkit.server.prompt.control_tags import server_tags
 from loopkit.server.prompt.token_view import TokenView, token_view
 from loopkit.server.transport.cancellation import HangUp
@@ -64,9 +64,9 @@ class Server:
         For the rooms that ask the server more, such as `loopkit.server.llama_api`.
     """
 
-    def __init__(self, wire: Wire, found: Found, child: Child | None = None) -> None:
+    def __init__(self, wire: Wire, detected: Detected, child: Child | None = None) -> None:
         self.wire, self.url, self._child = wire, wire.url, child
-        self.engine, self.build, self.model, self.context_size, self.slot_count = found
+        self.engine, self.build, self.model, self.context_size, self.slot_count = detected
         self.embedded = child is not None
         self.host_cache_mib: int | None = None
         self.unified: bool | None = False if child is not None else None
@@ -234,7 +234,7 @@ class Server:
 
     def props(self) -> dict[str, Any]:
         """A llama-server's properties; see `loopkit.server.llama_api`."""
-        return llama_api.props(self.wire)
+        return llama_api.raw_props(self.wire)
 
     def slots(self) -> list[llama_api.SlotState]:
         """What each slot of a llama-server holds."""
@@ -333,7 +333,7 @@ def connect(
     loopkit.errors.ServerUnreachable: http://127.0.0.1:9: no response after ... Check that the server is running at this address
     """
     wire = Wire(url, api_key=api_key, connect_timeout=connect_timeout, read_timeout=read_timeout)
-    return Server(wire, probe(wire, model, connect_timeout))
+    return Server(wire, detect(wire, model, connect_timeout))
 
 
 def serve(
@@ -384,11 +384,11 @@ def serve(
     child = start_child(file, slot_dir=slot_dir, **parameters)
     try:
         wire = Wire(child.url, api_key=child.key, gone=child.gone)
-        size = llama_api.props(wire)["default_generation_settings"]["n_ctx"]  # llama.cpp rounds what was asked for
+        size = llama_api.props(wire).context_size  # llama.cpp rounds what was asked for
     except BaseException:
         child.close()
         raise
-    server = Server(wire, Found("llama.cpp", child.build, file.name, size, slots), child)
+    server = Server(wire, Detected("llama.cpp", child.build, file.name, size, slots), child)
     server.host_cache_mib = cache_ram_mib
     server.another = lambda: serve(model, **parameters)
     if parameters.get("kv_unified"):  # idle slots are cleared then: a pinned session would lose its cache at every turn

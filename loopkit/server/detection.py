@@ -1,92 +1,125 @@
-"""What is there: the few questions that tell engine, models and context size.
-
-Asked once, when a person connects. A question that is refused or not known is no error: what it would have told stays None. Only
-a server that cannot be reached is one.
-"""
+"""Detection of a server's engine, model and context size, asked once by `connect`."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from loopkit.encoding import decode
-from loopkit.errors import InvalidConfig, ServerError, ServerTimeout, ServerUnreachable
+import msgspec
+
+from loopkit.errors import InvalidConfig, ServerError, ServerRefused, ServerTimeout, ServerUnreachable
+from loopkit.server import llama_api
 from loopkit.server.transport.connection import Wire
+from loopkit.server.transport.refusals import KEY_REFUSED
 
-__all__ = ["Found", "probe"]
+__all__ = ["Detected", "detect"]
 
-_ENGINES = {"llamacpp": "llama.cpp", "vllm": "vllm", "sglang": "sglang", "library": "ollama"}  # by `owned_by` in /v1/models
+_ENGINES = {"llamacpp": "llama.cpp", "vllm": "vllm", "sglang": "sglang", "library": "ollama"}  # by `owned_by` in the model list
 _VERSIONS = {"vllm": "/version", "sglang": "/server_info", "ollama": "/api/version"}
 
 
-class Found(NamedTuple):
-    """What a server says of itself; None where it does not."""
+class Detected(NamedTuple):
+    """What a server reports of itself; None where it does not."""
 
     engine: str | None = None
     build: str | None = None
     model: str | None = None
     context_size: int | None = None
-    "Tokens that one conversation may hold."
+    """Tokens that one conversation may hold."""
     slot_count: int | None = None
 
 
-def probe(wire: Wire, model: str | None, timeout: float) -> Found:
+class _Version(msgspec.Struct):
+    version: str | None = None
+
+
+def detect(wire: Wire, model: str | None, timeout: float | None) -> Detected:
     """Ask a server what it is.
 
     Parameters
     ----------
     wire : Wire
-        The server.
+        Connection to the server.
     model : str or None
-        The one that was asked for; None takes the only one that there is.
-    timeout : float
-        Seconds for each question.
+        Name of the model to use. None takes the only model that the server lists.
+    timeout : float or None
+        Seconds to wait for each answer.
+
+    Returns
+    -------
+    Detected
+        Members that the server does not report are None.
 
     Raises
     ------
     ServerUnreachable, ServerTimeout
-        There is no server.
+        No server accepts connections at the address.
+    ServerRefused
+        The server needs a key and got none, or it rejects the key.
     InvalidConfig
-        It has several models and none was asked for.
+        The server lists several models and `model` is None, or it does not list `model`.
     """
-    listed = _ask(wire, f"{wire.address.api}/models", timeout, first=True).get("data")
-    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    names = [name for entry in entries if (name := _text(entry.get("id")))]
-    if model is None and len(names) > 1:
-        some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-        raise InvalidConfig("model", f"the server has {len(names)} models: {some}", "Pass one as model=")
-    entry = next((each for each in entries if model in (None, each.get("id"))), {})
-    engine = next((found for each in entries if (found := _ENGINES.get(str(each.get("owned_by"))))), None)
-    if model is not None and names and model not in names:
-        raise InvalidConfig("model", f"the server has no {model!a}; it has {', '.join(names[:5])}", "Pass one of its own")
-    model = model or next(iter(names), None)
-    size = _number(entry.get("max_model_len"))
-    props = _ask(wire, f"{wire.url}/props", timeout) if engine in (None, "llama.cpp") else {}
-    if isinstance(settings := props.get("default_generation_settings"), dict):
-        return Found(
-            engine="llama.cpp",
-            build=_text(props.get("build_info")),
-            model=model or _text(props.get("model_alias")),
-            context_size=_number(settings.get("n_ctx")) or size,
-            slot_count=_number(props.get("total_slots")),
-        )
-    version = _ask(wire, wire.url + _VERSIONS[engine], timeout).get("version") if engine in _VERSIONS else None
-    return Found(engine=engine, build=_text(version), model=model, context_size=size)
-
-
-def _ask(wire: Wire, url: str, timeout: float, *, first: bool = False) -> dict[str, Any]:
     try:
-        value = decode(wire.ask(url, timeout=timeout))
-    except (ServerError, ValueError) as error:
-        absent = isinstance(error, ServerUnreachable) or (isinstance(error, ServerTimeout) and error.setting == "connect_timeout")
-        if first and absent:
+        models = llama_api.models(wire, timeout=timeout)
+    except ServerError as error:
+        _raise_if_fatal(error, wire, timeout)
+        models = []
+    names = [entry.id for entry in models if entry.id]
+    if model is None and len(names) > 1:
+        raise InvalidConfig("model", f"the server has {len(names)} models: {_listed(names)}", "Pass one as model=")
+    if model is not None and names and model not in names:
+        raise InvalidConfig("model", f"the server does not list {model!a}. It lists {_listed(names)}", "Pass one of these")
+    engine = next((name for entry in models if (name := _ENGINES.get(entry.owned_by or ""))), None)
+    entry = next((each for each in models if model in (None, each.id)), llama_api.Model())
+    model = model or next(iter(names), None)
+    if engine in (None, "llama.cpp"):
+        try:
+            props = llama_api.props(wire, timeout=timeout)
+        except ServerError as error:
+            if engine is not None:
+                _raise_if_key_refused(error, wire, timeout)
+        else:
+            if props.default_generation_settings is not None:
+                return Detected(
+                    engine="llama.cpp",
+                    build=props.build_info or None,
+                    model=model or props.model_alias or None,
+                    context_size=props.context_size or entry.max_model_len or None,
+                    slot_count=props.total_slots or None,
+                )
+    return Detected(engine, _build(wire, engine, timeout), model, entry.max_model_len or None)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
+def _build(wire: Wire, engine: str | None, timeout: float | None) -> str | None:
+    if engine not in _VERSIONS:
+        return None
+    try:
+        return llama_api.ask(wire, _VERSIONS[engine], _Version, timeout=timeout).version or None
+    except ServerError:
+        return None
+
+
+def _raise_if_fatal(error: ServerError, wire: Wire, timeout: float | None) -> None:
+    """Raise an error of the first question, if it shows that no request will be answered."""
+    if isinstance(error, ServerUnreachable) or (isinstance(error, ServerTimeout) and error.setting == "connect_timeout"):
+        raise error
+    _raise_if_key_refused(error, wire, timeout)
+
+
+def _raise_if_key_refused(error: ServerError, wire: Wire, timeout: float | None) -> None:
+    """Raise the server's refusal if it also refuses completions for want of a key.
+
+    Some servers protect only the model list or the properties. An empty body tells: servers check the key first.
+    """
+    if not isinstance(error, ServerRefused) or error.status not in KEY_REFUSED:
+        return
+    try:
+        wire.ask(f"{wire.api}/chat/completions", b"{}", timeout=timeout)
+    except ServerRefused as refused:
+        if refused.status in KEY_REFUSED:
             raise
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _number(value: Any) -> int | None:
-    return value if type(value) is int and value > 0 else None
+    except ServerError:
+        return

@@ -1,98 +1,261 @@
-"""What only llama-server offers: properties, slots, counters, and the prompt as it renders and tokenises it.
+"""The endpoints of llama-server: properties, models, slots, counters, templates, tokens.
 
-Thin calls: each asks one endpoint and gives back typed facts. On another server, or one started without the endpoint, the answer
-is that server's refusal.
+Each function asks one endpoint and returns a typed answer, or raises. Callers choose which errors to tolerate.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
 
-from loopkit.encoding import decode, encode
+import msgspec
+
+from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig, ServerRefused
-from loopkit.server.transport.connection import Wire
 
-__all__ = ["SlotState", "apply_template", "erase_slot", "metrics", "props", "restore_slot", "save_slot", "slots", "tokenize"]
+__all__ = [
+    "Model",
+    "Props",
+    "SlotState",
+    "TokenPiece",
+    "apply_template",
+    "ask",
+    "erase_slot",
+    "metrics",
+    "models",
+    "props",
+    "raw_props",
+    "restore_slot",
+    "save_slot",
+    "slots",
+    "token_pieces",
+    "tokenize",
+]
+
+PROPS, MODELS, SLOTS, METRICS = "/props", "/models", "/slots", "/metrics"
+TEMPLATE, TOKENIZE = "/apply-template", "/tokenize"
 
 _METRIC = re.compile(r"^(?:llamacpp:)?([a-zA-Z_:][\w:]*(?:\{.*\})?)[ \t]+(\S+)", re.MULTILINE)
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
+T = TypeVar("T")
 
-class SlotState(NamedTuple):
-    """One sequence of a llama-server, with its own KV state; None where the server does not say."""
+
+class Client(Protocol):
+    """What these functions need of a connection to a server."""
+
+    url: str
+    """Base URL, without a final slash."""
+    api: str
+    """Base URL of the OpenAI-style endpoints."""
+
+    def ask(self, url: str, body: bytes | None = None, *, timeout: float | None = None) -> bytes: ...
+
+
+class _Generation(msgspec.Struct):
+    n_ctx: int | None = None
+
+
+class Props(msgspec.Struct):
+    """Properties of a llama-server; None or empty where the server does not report one."""
+
+    default_generation_settings: _Generation | None = None
+    total_slots: int | None = None
+    build_info: str | None = None
+    model_alias: str | None = None
+    chat_template: str = ""
+    bos_token: str = ""
+    eos_token: str = ""
+    media_marker: str = ""
+
+    @property
+    def context_size(self) -> int | None:
+        """Tokens per slot."""
+        settings = self.default_generation_settings
+        return None if settings is None else settings.n_ctx
+
+
+class Model(msgspec.Struct):
+    """One entry of the model list; None where the server does not report a member."""
+
+    id: str | None = None
+    owned_by: str | None = None
+    max_model_len: int | None = None
+    meta: dict[str, Any] | None = None
+    """What llama.cpp reports of the model file, such as ``n_vocab`` and ``n_ctx_train``."""
+
+    def number(self, name: str) -> int | None:
+        """Return an integer of `meta`; None if it is missing."""
+        value = (self.meta or {}).get(name)
+        return value if type(value) is int else None
+
+
+class SlotState(msgspec.Struct, frozen=True):
+    """State of one slot of a llama-server; None where the server does not report it."""
 
     id: int
-    busy: bool
-    context_size: int | None
-    tokens: int | None
-    "How many it holds of its last conversation; None where there was none."
+    busy: bool = msgspec.field(name="is_processing", default=False)
+    """True while it processes a request."""
+    context_size: int | None = msgspec.field(name="n_ctx", default=None)
+    """Tokens that it can hold."""
+    tokens: int | None = msgspec.field(name="n_prompt_tokens", default=None)
+    """Tokens that it holds of its last conversation; None if it was never used."""
+    task: int | None = msgspec.field(name="id_task", default=None)
+    """Number of its last request, counted by the server."""
 
 
-def _call(wire: Wire, path: str, body: bytes | None = None, timeout: float | None = None) -> Any:
-    data = wire.ask(wire.url + path, body, timeout=timeout)
+class TokenPiece(msgspec.Struct):
+    """A token and its text."""
+
+    id: int
+    piece: str | list[int]
+    """Text, or bytes where they are not valid UTF-8 by themselves."""
+
+    @property
+    def data(self) -> bytes:
+        """The token's text as bytes."""
+        return self.piece.encode() if isinstance(self.piece, str) else bytes(self.piece)
+
+
+class _Models(msgspec.Struct):
+    data: list[msgspec.Raw]
+
+
+class _Tokens(msgspec.Struct):
+    tokens: list[int]
+
+
+class _Pieces(msgspec.Struct):
+    tokens: list[TokenPiece]
+
+
+class _Prompt(msgspec.Struct):
+    prompt: str
+
+
+def ask(client: Client, path: str, answer: type[T], body: bytes | None = None, *, timeout: float | None = None) -> T:
+    """Ask one endpoint and decode its JSON answer.
+
+    Parameters
+    ----------
+    client : Client
+        Connection to the server.
+    path : str
+        Path below the server's base URL, with its query.
+    answer : type
+        Type to decode to. Members that it does not declare are ignored.
+    body : bytes, optional
+        JSON to post. Without it the request is a GET.
+    timeout : float, optional
+        Seconds to wait. By default the client's own time-out.
+
+    Raises
+    ------
+    ServerError
+        The server is unreachable, too slow, refuses, or answers with something else.
+    """
+    data = client.ask(client.url + path, body, timeout=timeout)
     try:
-        return decode(data)
-    except ValueError as error:
-        raise ServerRefused(wire.url, 200, f"{path} is answered by what is not JSON", "Is this a llama-server?") from error
+        return msgspec.json.decode(data, type=answer)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _unexpected(client, path.partition("?")[0], error) from error
 
 
-def props(wire: Wire) -> dict[str, Any]:
-    """The server's properties: template, its abilities, slots, context, tokens."""
-    found: dict[str, Any] = _call(wire, "/props")
+def _unexpected(client: Client, path: str, error: Exception) -> ServerRefused:
+    return ServerRefused(
+        client.url, 200, f"unexpected response to {path}: {error}", "Check that this is the address of a llama-server"
+    )
+
+
+def props(client: Client, *, timeout: float | None = None) -> Props:
+    """Return the server's properties that loopkit uses."""
+    return ask(client, PROPS, Props, timeout=timeout)
+
+
+def raw_props(client: Client) -> dict[str, Any]:
+    """Return all of the server's properties, as it reports them."""
+    return ask(client, PROPS, dict[str, Any])
+
+
+def models(client: Client, *, timeout: float | None = None) -> list[Model]:
+    """Return the models that the server lists. Entries of another shape are left out."""
+    path = client.api.removeprefix(client.url) + MODELS
+    found = []
+    for entry in ask(client, path, _Models, timeout=timeout).data:
+        with contextlib.suppress(msgspec.MsgspecError):
+            found.append(msgspec.json.decode(entry, type=Model))
     return found
 
 
-def slots(wire: Wire, timeout: float | None = None) -> list[SlotState]:
-    """What each slot holds."""
-    return [
-        SlotState(
-            id=slot["id"],
-            busy=slot["is_processing"],
-            context_size=slot.get("n_ctx"),
-            tokens=slot.get("n_prompt_tokens"),
-        )
-        for slot in _call(wire, "/slots", timeout=timeout)
-    ]
+def slots(client: Client, timeout: float | None = None) -> list[SlotState]:
+    """Return the state of each slot."""
+    return ask(client, SLOTS, list[SlotState], timeout=timeout)
 
 
-def metrics(wire: Wire, timeout: float | None = None) -> dict[str, float]:
-    """The server's counters and gauges by name, llama.cpp's without their prefix; they begin at 0 when it starts."""
-    text = wire.ask(f"{wire.url}/metrics", timeout=timeout).decode("utf-8", "replace")
-    return {name: float(value) for name, value in _METRIC.findall(text)}
+def metrics(client: Client, timeout: float | None = None) -> dict[str, float]:
+    """Return the server's counters and gauges by name, without llama.cpp's prefix. They start at 0 with the server."""
+    text = client.ask(client.url + METRICS, timeout=timeout).decode("utf-8", "replace")
+    try:
+        return {name: float(value) for name, value in _METRIC.findall(text)}
+    except ValueError as error:
+        raise _unexpected(client, METRICS, error) from error
 
 
-def save_slot(wire: Wire, slot: int, filename: str) -> int:
-    """Write a slot's KV state into the server's slot directory; gives the number of tokens."""
-    return _slot_action(wire, slot, "save", "n_saved", filename)
+def save_slot(client: Client, slot: int, filename: str) -> int:
+    """Write a slot's KV state to the server's slot directory. Return its number of tokens."""
+    return _slot_action(client, slot, "save", "n_saved", filename)
 
 
-def restore_slot(wire: Wire, slot: int, filename: str) -> int:
-    """Read a slot's KV state back; gives the number of tokens."""
-    return _slot_action(wire, slot, "restore", "n_restored", filename)
+def restore_slot(client: Client, slot: int, filename: str) -> int:
+    """Load a slot's KV state from the server's slot directory. Return its number of tokens."""
+    return _slot_action(client, slot, "restore", "n_restored", filename)
 
 
-def erase_slot(wire: Wire, slot: int) -> int:
-    """Empty a slot; gives the number of tokens that it held."""
-    return _slot_action(wire, slot, "erase", "n_erased", None)
+def erase_slot(client: Client, slot: int) -> int:
+    """Erase a slot's KV state. Return the number of tokens erased."""
+    return _slot_action(client, slot, "erase", "n_erased", None)
 
 
-def _slot_action(wire: Wire, slot: int, action: str, count: str, filename: str | None) -> int:
+def _slot_action(client: Client, slot: int, action: str, count: str, filename: str | None) -> int:
     if filename is not None and not _FILE.fullmatch(filename):
-        raise InvalidConfig("filename", "it must be a plain file name: letters, digits, dots, dashes, underscores")
-    body = encode({} if filename is None else {"filename": filename})
-    return int(_call(wire, f"/slots/{slot}?action={action}", body)[count])
+        raise InvalidConfig(
+            "filename", f"{filename!a} is not a plain file name", "Use letters, digits, dots, dashes and underscores"
+        )
+    path = f"{SLOTS}/{slot}?action={action}"
+    answer = ask(client, path, dict[str, Any], encode({} if filename is None else {"filename": filename}))
+    if type(answer.get(count)) is not int:
+        raise _unexpected(client, f"{SLOTS}/{slot}", KeyError(count))
+    return int(answer[count])
 
 
-def tokenize(wire: Wire, text: str, *, parse_special: bool = True) -> list[int]:
-    """The tokens of a prompt, the first one with them where the model has one that no template writes.
+def apply_template(client: Client, body: bytes, *, timeout: float | None = None) -> str:
+    """Return the prompt that the server renders from a chat completion's body."""
+    return ask(client, TEMPLATE, _Prompt, body, timeout=timeout).prompt
 
-    `parse_special` takes control tags for the tokens that they name, as the chat endpoint does.
+
+def tokenize(
+    client: Client, content: str | Sequence[str | int], *, add_special: bool = True, parse_special: bool = True
+) -> list[int]:
+    """Return the ids of a text's tokens.
+
+    Parameters
+    ----------
+    client : Client
+        Connection to the server.
+    content : str or sequence of str and int
+        A text, or several texts and token ids.
+    add_special : bool
+        Add the tokens that the model wants before and after each prompt, as the chat endpoint does.
+    parse_special : bool
+        Read control tags as the tokens that they name, as the chat endpoint does.
     """
-    body = encode({"content": text, "add_special": True, "parse_special": parse_special})
-    return [int(token) for token in _call(wire, "/tokenize", body)["tokens"]]
+    question = {"content": content, "add_special": add_special, "parse_special": parse_special}
+    return ask(client, TOKENIZE, _Tokens, encode(question)).tokens
 
 
-def apply_template(wire: Wire, body: bytes) -> str:
-    """The prompt that a request body is rendered to."""
-    return str(_call(wire, "/apply-template", body)["prompt"])
+def token_pieces(client: Client, content: str | Sequence[str | int], *, add_special: bool = True) -> list[TokenPiece]:
+    """Return a text's tokens with the text of each. Control tags are read as tokens; see `tokenize`."""
+    question = {"content": content, "add_special": add_special, "parse_special": True, "with_pieces": True}
+    return ask(client, TOKENIZE, _Pieces, encode(question)).tokens

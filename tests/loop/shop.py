@@ -16,7 +16,7 @@ from loopkit.encoding import encode
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import resume, start
 from loopkit.server.client import Server
-from loopkit.server.detection import Found
+from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
 from loopkit.session.verify import verify
 from tests.server.scripted import Relay, Scripted, Step, sse, text
@@ -38,7 +38,7 @@ def begin(server: Server, home: Path, id: str = "s", **more: Any) -> Loop:
 @contextlib.contextmanager
 def scripted(*answers: Sequence[Step], context_size: int | None = None) -> Iterator[tuple[Server, Scripted]]:
     """A server that gives these answers to chat completions, taken for llama.cpp without its other endpoints."""
-    found = Found("llama.cpp", None, None, context_size)
+    found = Detected("llama.cpp", None, None, context_size)
     with Scripted(answers, only="/chat/completions") as script, Server(Wire(script.url), found) as server:
         server._tags = DEFAULT
         yield server, script
@@ -48,7 +48,7 @@ def scripted(*answers: Sequence[Step], context_size: int | None = None) -> Itera
 def relayed(server: Server) -> Iterator[tuple[Server, Relay]]:
     """The real server, seen through a socket that keeps what was sent to it."""
     assert server._child is not None
-    found = Found("llama.cpp", server.build, server.model)
+    found = Detected("llama.cpp", server.build, server.model)
     with Relay(server.url) as relay, Server(Wire(relay.url, api_key=server._child.key), found) as through:
         through._tags = server.tags()
         yield through, relay

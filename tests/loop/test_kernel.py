@@ -20,10 +20,10 @@ import asyncio, sys, threading
 from pathlib import Path
 from loopkit.loop.opening import start
 from loopkit.server.client import Server
-from loopkit.server.detection import Found
+from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
 from tests.loop.shop import DEFAULT
-server = Server(Wire({url!r}), Found("llama.cpp"))
+server = Server(Wire({url!r}), Detected("llama.cpp"))
 server._tags = DEFAULT
 loop = start(server, system="Be brief.", home={home!r}, id="s", memory="")
 """

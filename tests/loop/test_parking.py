@@ -19,7 +19,7 @@ from loopkit.logs.loading import load
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import resume
 from loopkit.server.client import Server, serve
-from loopkit.server.detection import Found
+from loopkit.server.detection import Detected
 from loopkit.server.embedded.templates import tiny_template
 from loopkit.server.embedded.tiny_model import write_tiny
 from loopkit.server.transport.connection import Wire
@@ -54,7 +54,7 @@ def parked(home: Path, model: Any = "tiny") -> int:
 @contextlib.contextmanager
 def everything(*answers: Sequence[Step]) -> Iterator[tuple[Server, Scripted]]:
     """A llama-server that gives these answers, to whatever it is asked."""
-    with Scripted(answers) as script, Server(Wire(script.url), Found("llama.cpp")) as server:
+    with Scripted(answers) as script, Server(Wire(script.url), Detected("llama.cpp")) as server:
         server._tags = DEFAULT
         yield server, script
 
@@ -335,7 +335,7 @@ def test_with_warnings_as_errors_the_answer_is_logged_all_the_same(tmp_path: Pat
 def test_on_a_remote_server_the_state_stays_there_and_the_side_car_is_ours(tmp_path: Path) -> None:
     with one() as server:
         assert server._child is not None
-        found = Found("llama.cpp", server.build, "tiny", server.context_size, 1)
+        found = Detected("llama.cpp", server.build, "tiny", server.context_size, 1)
         with Server(Wire(server.url, api_key=server._child.key), found) as remote:
             with begin(remote, tmp_path, system=SYSTEM, slot=0) as loop:
                 tokens = held(loop.ask("One.").usage)

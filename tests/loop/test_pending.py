@@ -25,7 +25,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from loopkit.server.client import Server
-from loopkit.server.detection import Found
+from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
 from tests.loop.shop import DEFAULT, begin
 from tests.loop.test_pending import now_in
@@ -36,7 +36,7 @@ def kill(name, arguments):
     return True
 
 url, home = sys.argv[1:3]
-with Server(Wire(url, api_key=sys.stdin.readline().strip() or None), Found("llama.cpp")) as server:
+with Server(Wire(url, api_key=sys.stdin.readline().strip() or None), Detected("llama.cpp")) as server:
     server._tags = DEFAULT
     begin(server, Path(home), tools=[now_in], allow=kill).ask("What is the time?")
 """

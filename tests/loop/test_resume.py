@@ -23,11 +23,11 @@ CHILD = """
 import json, sys
 from loopkit.loop.opening import resume
 from loopkit.server.client import Server
-from loopkit.server.detection import Found
+from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
 
 home, url, question = sys.argv[1:]
-with Server(Wire(url, api_key=sys.stdin.readline().strip()), Found("llama.cpp", None, "tiny")) as server:
+with Server(Wire(url, api_key=sys.stdin.readline().strip()), Detected("llama.cpp", None, "tiny")) as server:
     with resume(server, "s", home=home) as loop:
         loop.on_event = None
         turn = loop.ask(question)

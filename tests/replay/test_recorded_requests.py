@@ -17,7 +17,7 @@ from loopkit.logs.loading import load
 from loopkit.replay.recorded_requests import recorded, survey
 from loopkit.replay.variants import EditableRequest, variant_of
 from loopkit.server.client import Server, serve
-from loopkit.server.detection import Found
+from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
 from tests.loop.shop import begin, done, scripted
 
@@ -32,7 +32,7 @@ def body(*said: str, **members: Any) -> bytes:
 
 
 def server(engine: str | None, model: str | None) -> Server:
-    return Server(Wire("http://127.0.0.1:9"), Found(engine, None, model))
+    return Server(Wire("http://127.0.0.1:9"), Detected(engine, None, model))
 
 
 def adapted(sent: bytes, to: Server) -> bytes:

@@ -24,7 +24,7 @@ from loopkit.errors import (
 )
 from loopkit.server.client import Server
 from loopkit.server.completion.assembly import Completion, Delta, TextDelta
-from loopkit.server.detection import Found
+from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
 from loopkit.server.transport.response import FAULTS
 from tests.server.scripted import END, HANG, Scripted, Step, answer, head, make_request, sse, text
@@ -42,7 +42,7 @@ class Waits(list[float]):
 
 
 def server_at(url: str, **settings: Any) -> Server:
-    return Server(Wire(url, api_key=KEY, **{"sleep": Waits(), **settings}), Found())
+    return Server(Wire(url, api_key=KEY, **{"sleep": Waits(), **settings}), Detected())
 
 
 def exchange(response: Sequence[Step], on_delta: Callable[[Delta], None] | None = None, **settings: Any) -> Completion:
@@ -132,7 +132,7 @@ def test_events_as_they_come(parts: list[Step]) -> None:
         pytest.param([HEAD, b"event: error\ndata: it broke\n\n"], ServerRefused, "it broke", id="error-event"),
         pytest.param(answer('{"choices":[{"mess'), StreamCut, "no part of a chat completion", id="half-json"),
         pytest.param([head(kind="application/json", Content_Length="9999"), b"{"], StreamCut, "peer closed", id="cut-json"),
-        pytest.param(answer("<p>Hello</p>", kind="text/html"), ServerRefused, "Is this the base URL", id="a-web-page"),
+        pytest.param(answer("<p>Hello</p>", kind="text/html"), ServerRefused, "Check that this is the base URL", id="a-web-page"),
         pytest.param([head(Content_Encoding="gzip"), b"no gzip"], StreamCut, "decompress", id="not-gzip"),
         pytest.param([b""], ServerUnreachable, "without sending a response", id="no-answer"),
         pytest.param([b"SMTP ready\r\n\r\n"], ServerUnreachable, "illegal", id="not-http"),
@@ -140,7 +140,10 @@ def test_events_as_they_come(parts: list[Step]) -> None:
         pytest.param(answer('{"error":{"message":"template: roles"}}', 500), ServerRefused, "template: roles", id="500"),
         pytest.param(answer("", 307, Location="http://elsewhere"), ServerRefused, "answers from http://elsewhere", id="307"),
         pytest.param(
-            answer(f'{{"error":"bad key {KEY}"}}', 401), ServerRefused, "bad key …. Is api_key= the right one", id="401"
+            answer(f'{{"error":"bad key {KEY}"}}', 401),
+            ServerRefused,
+            "bad key …. Check that `api_key=` is the right key",
+            id="401",
         ),
         pytest.param(sse(f'{{"error":"bad key {KEY}"}}'), ServerRefused, "bad key …", id="key-in-mid-stream"),
         pytest.param(answer(f"bad {KEY}"), StreamCut, "bad …", id="key-in-garbage"),

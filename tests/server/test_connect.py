@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loopkit.errors import InvalidConfig, ServerRefused, ServerUnreachable
-from loopkit.server.client import connect
+from loopkit.server.client import Server, connect
 from loopkit.server.transport.connection import Address
 from tests.server.scripted import HANG, NO_ADDRESSES, Scripted, Step, answer, make_request
 
@@ -91,7 +91,9 @@ LLAMA_PROPS = '{"default_generation_settings":{"n_ctx":8192},"total_slots":4,"bu
             (None, None, "m", None, None),
             id="unknown",
         ),
-        pytest.param([answer("", 401), answer("", 401)], "m", (None, None, "m", None, None), id="all-refused"),
+        pytest.param(
+            [answer("", 403), answer("{}", 400), answer("", 404)], "m", (None, None, "m", None, None), id="list-refused"
+        ),
         pytest.param([answer('["odd"]'), answer('{"default_generation_settings":7}')], None, (None,) * 5, id="odd"),
     ],
 )
@@ -105,6 +107,32 @@ def test_what_is_there(replies: list[list[Step]], model: str | None, found: tupl
         for shown in (repr(server), server._repr_html_()):
             assert len(repr(server)) <= 110
             assert not [secret for secret in (KEY, scripted.url.rpartition(":")[2], "/models") if secret in shown]
+
+
+@pytest.mark.parametrize(
+    ("key", "then"),
+    [(None, "The request had no key. Pass one as `api_key=`"), (KEY, "Check that `api_key=` is the right key")],
+    ids=["none", "wrong"],
+)
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("first", [[], [answer(LLAMA_MODELS)]], ids=["models", "props"])
+def test_a_server_that_needs_another_key_is_refused_at_once(
+    first: list[list[Step]], status: int, key: str | None, then: str
+) -> None:
+    replies = [*first, *[answer(f'{{"error":"no {KEY} here"}}', status)] * 2]
+    with Scripted(replies) as scripted, pytest.raises(ServerRefused) as caught:
+        connect(scripted.url, api_key=key)
+    assert str(caught.value).startswith(f"{scripted.url}: HTTP {status}: ")
+    assert str(caught.value).endswith(then)
+    assert key is None or key not in repr(caught.value)
+    assert [request.line.split()[1] for request in scripted.requests][-1] == "/v1/chat/completions"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("key", "then"), [(None, "had no key. Pass one as `api_key=`"), (KEY, "is the right key")])
+def test_the_embedded_server_needs_its_key(key: str | None, then: str, tiny: Server) -> None:
+    with pytest.raises(ServerRefused, match=f"HTTP 401: .*{then}$"):
+        connect(tiny.url, api_key=key)
 
 
 def test_several_models_and_none_asked_for() -> None:

@@ -1,24 +1,28 @@
-"""What a server offers and lacks for a warm cache, as a table of checks.
+"""The table of `Server.doctor`: what a server offers and lacks for a warm cache.
 
-Judges what `loopkit.server.doctor.probes` brought back: questions that only read, and one tiny completion (one token, the same
-bytes twice), which alone shows whether cached counts are reported and how the memory keeps a prompt. No fault but a
-refused key is
-fatal: what a server does not answer is a row that says ``unknown``. Knows nothing of sessions.
+Each check judges the answers of `loopkit.server.doctor.probes`. A check without an answer is ``unknown``.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from loopkit.contract.neutralise import neutralise
 from loopkit.encoding import encode
 from loopkit.reprs import Card
-from loopkit.server.doctor.probes import THOUGHT_BEFORE, THOUGHT_IN_ROUND, UNUSUAL, USUAL, Counts, Findings, Prompt, Silent, ask
-
-if TYPE_CHECKING:
-    from loopkit.server.client import Server
+from loopkit.server.doctor.probes import (
+    THOUGHT_BEFORE,
+    THOUGHT_IN_ROUND,
+    UNUSUAL,
+    USUAL,
+    Counts,
+    Examined,
+    NoAnswer,
+    ProbeResults,
+    probe,
+)
 
 __all__ = ["Check", "Doctor", "State", "examine"]
 
@@ -31,21 +35,23 @@ class Check(NamedTuple):
     """One row of the table."""
 
     check: str
+    """Name of the check."""
     state: State
+    """Result of the check."""
     seen: str
-    "What was seen."
+    """What the server reported."""
     then: str = ""
-    "What to do; empty where there is nothing to do."
+    """What to do; empty if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doctor:
-    """A table of checks; `str` gives all of it as text.
+    """Table of checks. Print it to see all rows.
 
     Parameters
     ----------
     rows : tuple of Check
-        In a fixed order.
+        One row per check, in a fixed order.
 
     Examples
     --------
@@ -76,24 +82,26 @@ class Doctor:
         return Card("Doctor", facts).html()
 
 
-def examine(server: Server) -> Doctor:
-    """Ask a server what it offers and lacks.
+def examine(server: Examined) -> Doctor:
+    """Check what a server offers and lacks for a warm cache.
 
     Parameters
     ----------
     server : Server
-        Any. On the embedded one the completion goes to a slot that no open session holds; elsewhere the server chooses, and what
-        it held there goes to its host cache, if it has one.
+        Any server. An embedded one processes the tiny completion in a slot that no open session uses. Any other server
+        chooses the slot, and moves its tokens to the host cache if it has one.
 
     Returns
     -------
     Doctor
-        What could not be found out is ``unknown``.
+        One row per check.
 
     Raises
     ------
-    ServerRefused, ServerUnreachable
-        When the server refuses a completion because its key is missing or wrong; when it was closed here.
+    ServerRefused
+        The server refuses a completion because its key is missing or wrong.
+    ServerUnreachable
+        The server was closed with `Server.close`.
 
     Examples
     --------
@@ -102,137 +110,151 @@ def examine(server: Server) -> Doctor:
     ...     [row.check for row in examine(server).rows if row.state == "ok"]
     ['cached counts', 'tool arguments', 'slots', 'host cache', 'memory kind', 'context per slot']
     """
-    found = ask(server)
+    results = probe(server)
     return Doctor(
         (
-            _cached_counts(found.counts, server.engine),
-            _reasoning(found.rounds, found.turns),
-            _arguments(found.rounds),
-            _slots(found, unified=server.unified),
-            _host_cache(found, server.host_cache_mib),
-            _memory(found.counts, server.engine),
-            _context(found, server.context_size),
+            _cached_counts(results.counts, server.engine),
+            _reasoning(results.rounds, results.turns),
+            _arguments(results.rounds),
+            _slots(results, unified=server.unified),
+            _host_cache(results, server.host_cache_mib),
+            _memory(results.counts, server.engine),
+            _context(results, server.context_size),
         )
     )
 
 
-def _cached_counts(counts: Counts | Silent, engine: str | None) -> Check:
+def _cached_counts(counts: Counts | NoAnswer, engine: str | None) -> Check:
     name = "cached counts"
-    if isinstance(counts, Silent):
+    if isinstance(counts, NoAnswer):
         return Check(name, "unknown", *counts)
-    first, again = (usage.cached_tokens for usage in counts)
-    if first is None and again is None:
+    first, second = (usage.cached_tokens for usage in counts)
+    if first is None and second is None:
         flags = " or ".join(f"{flag} ({of})" for of, flag in FLAGS.items() if engine in (None, of))
-        then = f"Start it with {flags}" if flags else "Only the time to the first token shows something here"
-        return Check(name, "missing", "not reported, so no loss can be seen", then)
-    seen = f"the same prompt twice: {_said(first)}, then {_said(again)} of {_said(counts[1].prompt_tokens)} tokens cached"
-    if again:
+        then = f"Start the server with {flags}" if flags else "Compare the times to the first token instead"
+        return Check(name, "missing", "the server does not report cached tokens, so losses cannot be seen", then)
+    seen = f"the same prompt twice: {_number(first)}, then {_number(second)} of {_number(counts[1].prompt_tokens)} tokens cached"
+    if second:
         return Check(name, "ok", seen)
-    then = "Hosted ones cache from about 1,024 tokens up; on your own, is prompt caching on, and nobody else there?"
+    then = (
+        "Hosted providers cache prompts of about 1,024 tokens and more. "
+        "On your own server, check that prompt caching is enabled and that no other client is connected"
+    )
     return Check(name, "unknown", seen, then)
 
 
-def _said(count: int | None) -> str:
+def _number(count: int | None) -> str:
     return "not reported" if count is None else f"{count:,}"
 
 
-def _reasoning(rounds: Prompt | Silent, turns: Prompt | Silent) -> Check:
+def _reasoning(rounds: str | NoAnswer, turns: str | NoAnswer) -> Check:
     name = "reasoning kept"
-    if isinstance(turns, Silent):
+    if isinstance(turns, NoAnswer):
         return Check(name, "unknown", *turns)
-    if THOUGHT_BEFORE in turns.prompt:
-        return Check(name, "ok", "the template keeps the reasoning of turns before")
-    if isinstance(rounds, Prompt) and THOUGHT_IN_ROUND in rounds.prompt:
-        seen = "kept while tools are called, dropped at the next user message: all since the one before is read again"
-        return Check(name, "harmful", seen, "Pass the template's switch in chat_template_kwargs, such as preserve_thinking: true")
-    seen = "the template drops it; a model that reasons loses its answers' cache, another loses nothing"
-    return Check(name, "missing", seen, "For a model that reasons: a template that keeps it")
+    if THOUGHT_BEFORE in turns:
+        return Check(name, "ok", "the template keeps the reasoning of earlier turns")
+    if isinstance(rounds, str) and THOUGHT_IN_ROUND in rounds:
+        seen = "the template drops reasoning at the next user message; the whole previous turn is processed again"
+        then = "Pass the template's switch in chat_template_kwargs, for example preserve_thinking: true"
+        return Check(name, "harmful", seen, then)
+    seen = "the template drops reasoning; a model that reasons loses the cache of its answers, others lose nothing"
+    return Check(name, "missing", seen, "For a model that reasons, use a template that keeps it")
 
 
-def _arguments(rounds: Prompt | Silent) -> Check:
+def _arguments(rounds: str | NoAnswer) -> Check:
     name = "tool arguments"
-    if isinstance(rounds, Silent):
+    if isinstance(rounds, NoAnswer):
         return Check(name, "unknown", *rounds)
-    if not re.search("zqb.*zqa|zqa.*zqb", rounds.prompt, re.DOTALL):
-        return Check(name, "missing", "the template leaves tool calls out", "Serve with a template that has tools")
-    if _kept(USUAL, rounds.prompt):
+    if not re.search("zqb.*zqa|zqa.*zqb", rounds, re.DOTALL):
+        return Check(
+            name, "missing", "the template leaves out tool calls", "Start the server with a template that supports tools"
+        )
+    if _contains(USUAL, rounds):
         seen = "rendered as the model wrote them"
-        if not _kept(UNUSUAL, rounds.prompt):
-            seen = f"written anew, which changes unusual spellings ({_rendered('zqc', rounds.prompt)} for {UNUSUAL})"
+        if not _contains(UNUSUAL, rounds):
+            seen = f"serialised again, which changes unusual spellings ({_rendered('zqc', rounds)} for {UNUSUAL})"
         return Check(name, "ok", seen)
-    anew = _rendered("zqa", rounds.prompt)
-    if anew is None:
-        return Check(name, "unknown", "rendered in a form of the template's own, not as JSON")
-    then = "Use a template that writes them as the model does; each call costs what stands behind it"
-    return Check(name, "harmful", f"{USUAL} is rendered as {anew}", then)
+    rendered = _rendered("zqa", rounds)
+    if rendered is None:
+        return Check(name, "unknown", "rendered in a format of the template, not as JSON")
+    then = "Use a template that writes arguments as the model does. Each call loses the cache of everything after it"
+    return Check(name, "harmful", f"{USUAL} is rendered as {rendered}", then)
 
 
-def _kept(arguments: str, prompt: str) -> bool:
+def _contains(arguments: str, prompt: str) -> bool:
     return arguments in prompt or encode(arguments).decode()[1:-1] in prompt  # as an object, or as a JSON string
 
 
 def _rendered(key: str, prompt: str) -> str | None:
-    found = re.search(rf"\{{[^{{}}]{{0,80}}{key}[^{{}}]{{0,80}}\}}", prompt)
-    return None if found is None else neutralise(found.group())
+    match = re.search(rf"\{{[^{{}}]{{0,80}}{key}[^{{}}]{{0,80}}\}}", prompt)
+    return None if match is None else neutralise(match.group())
 
 
-def _slots(found: Findings, *, unified: bool | None) -> Check:
-    name, props, models = "slots", found.props, found.models
-    if isinstance(props, Silent):
+def _slots(results: ProbeResults, *, unified: bool | None) -> Check:
+    name, props, models = "slots", results.props, results.models
+    if isinstance(props, NoAnswer):
         return Check(name, "unknown", *props)
-    count, size = props.total_slots, props.default_generation_settings.n_ctx
+    count, size = props.total_slots, props.context_size
     if count is None:
-        return Check(name, "unknown", "their number is not said", "Do not pin (id_slot)")
+        return Check(name, "unknown", "the server does not report their number", "Do not pin sessions (id_slot)")
     if count == 1:
-        return Check(name, "ok", "1: conversations take turns in it")
-    then = "Do not pin (id_slot): two conversations that alternate would lose everything. Or start it with an explicit -np"
-    if found.cleared or unified:
-        return Check(name, "harmful", f"{count}, and each is emptied when another is used: automatic, with one KV buffer", then)
-    if found.cleared is False or unified is False:
-        return Check(name, "ok", f"{count}, each with a KV buffer of its own")
-    trained = None if isinstance(models, Silent) else next((each.meta.n_ctx_train for each in models.data if each.meta), None)
+        return Check(name, "ok", "1: conversations use it in turn")
+    then = "Do not pin sessions (id_slot): two that alternate would lose their whole cache. Or start it with an explicit -np"
+    if results.cleared or unified:
+        return Check(name, "harmful", f"{count} that share one KV buffer: each is emptied when another is used", then)
+    if results.cleared is False or unified is False:
+        return Check(name, "ok", f"{count}, each with its own KV buffer")
+    trained = None
+    if not isinstance(models, NoAnswer):
+        trained = next((model.number("n_ctx_train") for model in models if model.meta), None)
     if size is not None and size == trained:
-        seen = f"{count}, each with the model's whole context: it looks like automatic slots with one KV buffer"
+        seen = f"{count}, each with the model's whole context: probably automatic slots that share one KV buffer"
         return Check(name, "harmful", seen, then)
-    seen = f"{count}; whether they share one KV buffer is not said"
-    return Check(name, "unknown", seen, "Do not pin (id_slot), unless it was started with -np")
+    seen = f"{count}; the server does not report whether they share one KV buffer"
+    return Check(name, "unknown", seen, "Do not pin sessions (id_slot), unless the server was started with -np")
 
 
-def _host_cache(found: Findings, known: int | None) -> Check:
+def _host_cache(results: ProbeResults, size_mib: int | None) -> Check:
     name = "host cache"
-    if known == 0:
-        return Check(name, "missing", "0 MiB: who loses the slot loses the cache", "serve(cache_ram_mib=…) sets it")
-    if known is not None:
-        size = "unlimited" if known < 0 else f"{known:,} MiB"
-        return Check(name, "ok", f"{size}, for conversations that have lost their slot")
-    if found.cleared:
-        return Check(name, "ok", "a slot's tokens go there when another is used")
-    return Check(name, "unknown", "the server does not say", "On a llama-server --cache-ram sets it (8192 MiB by default)")
+    if size_mib == 0:
+        seen = "0 MiB: a conversation that loses its slot loses its cache"
+        return Check(name, "missing", seen, "Set it with serve(cache_ram_mib=…)")
+    if size_mib is not None:
+        size = "unlimited" if size_mib < 0 else f"{size_mib:,} MiB"
+        return Check(name, "ok", f"{size}, for conversations that lost their slot")
+    if results.cleared:
+        return Check(name, "ok", "a slot's tokens are moved there when another slot is used")
+    return Check(
+        name, "unknown", "the server does not report it", "On a llama-server, set it with --cache-ram (default: 8192 MiB)"
+    )
 
 
-def _memory(counts: Counts | Silent, engine: str | None) -> Check:
-    """By what llama.cpp reads of a prompt that it has just read: the rest after its newest checkpoint; dense memory has none."""
+def _memory(counts: Counts | NoAnswer, engine: str | None) -> Check:
+    """Judge by how many tokens llama.cpp processes of a prompt that it has just processed.
+
+    It is the rest after its newest checkpoint. Dense memory needs no checkpoints.
+    """
     name = "memory kind"
-    if isinstance(counts, Silent):
+    if isinstance(counts, NoAnswer):
         return Check(name, "unknown", *counts)
-    again = counts[1]
-    if engine != "llama.cpp" or again.read_tokens is None:
-        return Check(name, "unknown", "the server does not say")
-    seen = f"of {again.prompt_tokens:,} tokens just read, {again.read_tokens:,} had to be read again"
-    if again.read_tokens == 1:
-        return Check(name, "ok", f"dense, or a window kept whole or shorter than that: {seen}")
-    if again.read_tokens == 4:
-        then = "A kept contract loses nothing; an edit or a fork goes back to a checkpoint, often 500 tokens and more"
+    second = counts[1]
+    if engine != "llama.cpp" or second.read_tokens is None:
+        return Check(name, "unknown", "the server does not report it")
+    seen = f"of {second.prompt_tokens:,} tokens just processed, {second.read_tokens:,} had to be processed again"
+    if second.read_tokens == 1:
+        return Check(name, "ok", f"dense, or a sliding window that is kept whole or longer than the prompt: {seen}")
+    if second.read_tokens == 4:
+        then = "A session in order loses nothing. An edit or a fork goes back to a checkpoint, often 500 tokens or more"
         return Check(name, "ok", f"hybrid or recurrent: {seen}", then)
-    if again.read_tokens == 5:
-        then = "A slot saved and restored is read again whole; start it with --swa-full (serve: swa_full=True) if memory allows"
+    if second.read_tokens == 5:
+        then = "A restored slot is processed again in full. If memory allows, use --swa-full, or serve(swa_full=True)"
         return Check(name, "harmful", f"sliding window: {seen}", then)
     return Check(name, "unknown", seen)
 
 
-def _context(found: Findings, known: int | None) -> Check:
+def _context(results: ProbeResults, known: int | None) -> Check:
     name = "context per slot"
-    size = known if isinstance(found.props, Silent) else found.props.default_generation_settings.n_ctx
+    size = known if isinstance(results.props, NoAnswer) else results.props.context_size
     if size is None:
-        return Check(name, "unknown", "the server does not say", "That it is full shows only when a request is refused")
+        return Check(name, "unknown", "the server does not report it", "A full context shows only when a request is refused")
     return Check(name, "ok", f"{size:,} tokens")

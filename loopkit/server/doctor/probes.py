@@ -1,126 +1,106 @@
-"""The questions of `Server.doctor`, and what came back; what it means is not judged here.
+"""Questions that `Server.doctor` asks a server, and their answers.
 
-Reads only: properties, slots, models, and two conversations rendered with sentinel texts. The one exception is a completion of
-one token, the same bytes twice: it alone shows whether cached counts are reported. A question without an answer is a `Silent`,
-no error; it holds no words of the server, so none can repeat a key. Only a server that refuses the completion for its key is one:
-there is nothing to say of it.
+All but one only read: properties, slots, models, and two conversations rendered with sentinel texts. The exception is a completion
+of one token, sent twice. A question without an answer is a `NoAnswer`, which contains no text of the server: it might repeat a key.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
-
-import msgspec
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from loopkit.contract.records import Usage
 from loopkit.encoding import encode
 from loopkit.errors import ServerError, ServerRefused, ServerTimeout, ServerUnreachable
+from loopkit.server import llama_api
 from loopkit.server.completion.assembly import whole
+from loopkit.server.transport.connection import Wire
 from loopkit.server.transport.refusals import KEY_REFUSED
 
-if TYPE_CHECKING:
-    from loopkit.server.client import Server
-
-__all__ = ["Counts", "Findings", "Models", "Prompt", "Props", "Silent", "ask"]
+__all__ = ["Counts", "Examined", "NoAnswer", "ProbeResults", "probe"]
 
 PATIENCE = 10.0  # seconds for a question that needs no model
-# Two spellings of arguments: as templates and most models write them, and with all that a parser loses.
+# Two spellings of arguments: one that templates and most models write, and one with everything that a parser loses.
 USUAL, UNUSUAL = '{"zqb": "one", "zqa": 2}', '{"zqd":1.10,  "zqc": "\\u00e9"}'
 THOUGHT_IN_ROUND, THOUGHT_BEFORE = "zq thought in a round", "zq thought of a turn before"
-# Many tokens (vLLM keeps blocks of 16) in few bytes: a window that is longer than the prompt can be told from dense memory.
+# Many tokens (vLLM keeps blocks of 16) in few bytes. A sliding window shorter than the prompt then differs from dense memory.
 TINY = "Say: 1 2 3 4 5 6 7 8 9 8 7 6 5 4 3 2 1"
+_COMPLETIONS = "/chat/completions"
+
+Counts: TypeAlias = tuple[Usage, Usage]
+T = TypeVar("T")
 
 
-class Silent(NamedTuple):
-    """Why there is no answer, and what to do about it."""
+class Examined(Protocol):
+    """What the doctor needs of a `Server`."""
+
+    wire: Wire
+    engine: str | None
+    model: str | None
+    context_size: int | None
+    host_cache_mib: int | None
+    embedded: bool
+    unified: bool | None
+
+    def take_slot(self) -> int | None: ...
+
+    def release_slot(self, slot: int | None) -> None: ...
+
+
+class NoAnswer(NamedTuple):
+    """Why a question has no answer, and what to do about it."""
 
     why: str
     then: str = ""
 
 
-class _Settings(msgspec.Struct):
-    n_ctx: int | None = None
+class ProbeResults(NamedTuple):
+    """Answers to all questions."""
 
-
-class Props(msgspec.Struct):
-    """Of `/props`."""
-
-    default_generation_settings: _Settings
-    total_slots: int | None = None
-
-
-class _Slot(msgspec.Struct):
-    id: int
-    is_processing: bool = False
-    id_task: int | None = None
-    n_prompt_tokens: int | None = None
-
-
-class Prompt(msgspec.Struct):
-    """Of `/apply-template`."""
-
-    prompt: str
-
-
-class _Meta(msgspec.Struct):
-    n_ctx_train: int | None = None
-
-
-class _Model(msgspec.Struct):
-    meta: _Meta | None = None
-
-
-class Models(msgspec.Struct):
-    """Of `/v1/models`."""
-
-    data: list[_Model]
-
-
-Counts: TypeAlias = tuple[Usage, Usage]
-
-
-class Findings(NamedTuple):
-    """What came back."""
-
-    props: Props | Silent
-    models: Models | Silent
-    rounds: Prompt | Silent
-    "A turn of two calls, rendered, with `THOUGHT_IN_ROUND`, `USUAL` and `UNUSUAL` arguments."
-    turns: Prompt | Silent
-    "Two turns, rendered; the first has `THOUGHT_BEFORE`."
-    counts: Counts | Silent
-    "Of the same tiny request, sent twice."
+    props: llama_api.Props | NoAnswer
+    models: list[llama_api.Model] | NoAnswer
+    rounds: str | NoAnswer
+    "Rendered prompt of a turn of two calls, with `THOUGHT_IN_ROUND`, `USUAL` and `UNUSUAL` arguments."
+    turns: str | NoAnswer
+    "Rendered prompt of two turns. The first contains `THOUGHT_BEFORE`."
+    counts: Counts | NoAnswer
+    "Usage of the same tiny request, sent twice."
     cleared: bool | None
-    "Whether a slot that was not used is emptied by a request on another; None where nothing shows it."
+    "True if a request on one slot empties another slot. None if the answers do not show it."
 
 
-_T = TypeVar("_T")
-
-
-def ask(server: Server) -> Findings:
-    """Put the questions.
+def probe(server: Examined) -> ProbeResults:
+    """Ask a server all questions.
 
     Raises
     ------
-    ServerRefused, ServerUnreachable
-        When the key is missing or wrong; when the server was closed here.
+    ServerRefused
+        The server refuses the completion because its key is missing or wrong.
+    ServerUnreachable
+        This `Server` is closed.
 
     Examples
     --------
     >>> from loopkit.server.client import serve
     >>> with serve("tiny") as server:
-    ...     [usage.cached_tokens for usage in ask(server).counts]
+    ...     [usage.cached_tokens for usage in probe(server).counts]
     [0, 57]
     """
-    server.wire.need_open()
-    rounds = _ask(server, "/apply-template", {"messages": _rounds(), "tools": [_TOOL]}, Prompt)
-    turns = _ask(server, "/apply-template", {"messages": _TURNS}, Prompt)
-    before = _ask(server, "/slots", None, list[_Slot])
-    counts = _counts(server)
-    after = _ask(server, "/slots", None, list[_Slot])
-    return Findings(
-        props=_ask(server, "/props", None, Props),
-        models=_ask(server, f"{server.wire.address.api}/models", None, Models),
+    wire = server.wire
+    wire.need_open()
+
+    def rendered(conversation: dict[str, Any]) -> str | NoAnswer:
+        body = encode(conversation)
+        return _answer(lambda: llama_api.apply_template(wire, body, timeout=PATIENCE), wire, llama_api.TEMPLATE)
+
+    def slots() -> list[llama_api.SlotState] | NoAnswer:
+        return _answer(lambda: llama_api.slots(wire, PATIENCE), wire, llama_api.SLOTS)
+
+    rounds, turns = rendered({"messages": _rounds(), "tools": [_TOOL]}), rendered({"messages": _TURNS})
+    before, counts, after = slots(), _counts(server), slots()
+    return ProbeResults(
+        props=_answer(lambda: llama_api.props(wire, timeout=PATIENCE), wire, llama_api.PROPS),
+        models=_answer(lambda: llama_api.models(wire, timeout=PATIENCE), wire, llama_api.MODELS),
         rounds=rounds,
         turns=turns,
         counts=counts,
@@ -128,46 +108,42 @@ def ask(server: Server) -> Findings:
     )
 
 
-def _ask(server: Server, path: str, body: dict[str, Any] | None, answer: type[_T]) -> _T | Silent:
-    wire = server.wire
-    url = path if path.startswith("http") else wire.url + path
-    path = path.removeprefix(wire.url)
+def _answer(question: Callable[[], T], wire: Wire, path: str) -> T | NoAnswer:
     try:
-        return msgspec.json.decode(wire.ask(url, None if body is None else encode(body), timeout=PATIENCE), type=answer)
+        return question()
     except ServerError as error:
-        return _silent(error, path, keyed=wire.keyed)
-    except msgspec.MsgspecError:
-        return Silent(f"an answer on {path} that is not a llama-server's")
+        return _no_answer(error, path, keyed=wire.keyed)
 
 
-def _silent(error: ServerError, path: str, *, keyed: bool) -> Silent:
-    if isinstance(error, ServerRefused):
-        then = "The key that was passed is not enough there" if keyed else "Pass its key"
-        return Silent(f"HTTP {error.status} on {path}", then if error.status in KEY_REFUSED else "")
+def _no_answer(error: ServerError, path: str, *, keyed: bool) -> NoAnswer:
+    if isinstance(error, ServerRefused) and error.status != 200:
+        then = "The key does not give access to it. Pass another key" if keyed else "Pass a key"
+        return NoAnswer(f"HTTP {error.status} on {path}", then if error.status in KEY_REFUSED else "")
     if isinstance(error, ServerTimeout):
-        return Silent(f"no answer on {path} in time")
+        return NoAnswer(f"no answer on {path} in time")
     if isinstance(error, ServerUnreachable):
-        return Silent("no connection", "Is the server running?")
-    return Silent(f"an answer on {path} that is not understood")
+        return NoAnswer("no connection", "Check that the server is running")
+    return NoAnswer(f"unexpected response on {path}")
 
 
-def _counts(server: Server) -> Counts | Silent:
-    """What the server reports of the same tiny request, sent twice."""
+def _counts(server: Examined) -> Counts | NoAnswer:
+    """Send the same tiny request twice and return what the server reports."""
     slot = server.take_slot()
     if server.embedded and not server.unified and slot is None:
-        return Silent("every slot is held by an open session", "Close one and ask again")
+        return NoAnswer("every slot is in use by an open session", "Close a session and try again")
     named = {} if server.model is None else {"model": server.model}
     pinned = {} if slot is None else {"id_slot": slot}
     body = encode({**named, "messages": [{"role": "user", "content": TINY}], "max_tokens": 1, **pinned})
-    url = f"{server.wire.address.api}/chat/completions"
+    wire = server.wire
     try:
-        return whole(server.wire.ask(url, body), server.url).usage, whole(server.wire.ask(url, body), server.url).usage
+        first, second = (whole(wire.ask(wire.api + _COMPLETIONS, body), wire.url).usage for _ in range(2))
     except ServerError as error:
         if isinstance(error, ServerRefused) and error.status in KEY_REFUSED:
             raise
-        return _silent(error, "/chat/completions", keyed=server.wire.keyed)
+        return _no_answer(error, _COMPLETIONS, keyed=wire.keyed)
     finally:
         server.release_slot(slot)
+    return first, second
 
 
 _TOOL = {
@@ -182,9 +158,9 @@ _TURNS: list[dict[str, Any]] = [
 
 
 def _rounds() -> list[dict[str, Any]]:
-    """A turn of two rounds; each has one call, since some templates refuse more."""
+    """Build a turn of two rounds with one call each, because some templates refuse more."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "One."}]
-    for id, arguments in (("callcall1", USUAL), ("callcall2", UNUSUAL)):  # nine characters: some templates ask for that
+    for id, arguments in (("callcall1", USUAL), ("callcall2", UNUSUAL)):  # nine characters: some templates require that
         call = {"type": "function", "id": id, "function": {"name": "look", "arguments": arguments}}
         messages += [
             {"role": "assistant", "content": "", "reasoning_content": THOUGHT_IN_ROUND, "tool_calls": [call]},
@@ -193,12 +169,12 @@ def _rounds() -> list[dict[str, Any]]:
     return messages
 
 
-def _cleared(before: list[_Slot] | Silent, after: list[_Slot] | Silent) -> bool | None:
-    """Whether a slot that was not used is emptied by a request on another; None where nothing shows it."""
-    if isinstance(before, Silent) or isinstance(after, Silent):
+def _cleared(before: list[llama_api.SlotState] | NoAnswer, after: list[llama_api.SlotState] | NoAnswer) -> bool | None:
+    """Return True if a request on one slot emptied another slot; None if the slots do not show it."""
+    if isinstance(before, NoAnswer) or isinstance(after, NoAnswer):
         return None
-    idle = {slot.id: slot for slot in before if not slot.is_processing and slot.id_task is not None}
-    same = [slot for slot in after if not slot.is_processing and slot.id in idle and slot.id_task == idle[slot.id].id_task]
-    if any(slot.n_prompt_tokens for slot in same):
+    idle = {slot.id: slot for slot in before if not slot.busy and slot.task is not None}
+    unused = [slot for slot in after if not slot.busy and slot.id in idle and slot.task == idle[slot.id].task]
+    if any(slot.tokens for slot in unused):
         return False
-    return True if any(slot.n_prompt_tokens == 0 for slot in same) else None
+    return True if any(slot.tokens == 0 for slot in unused) else None

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
-
-import msgspec
 
 from loopkit.contract.neutralise import Tags, literal_fault
 from loopkit.encoding import encode
 from loopkit.errors import ServerError
+from loopkit.server import llama_api
 from loopkit.server.prompt.tag_rules import BRACKETS, beyond_default, looks_like_tag, words_cut
 from loopkit.server.transport.connection import Wire
 
@@ -33,43 +33,7 @@ _ROLES = ("system", "user", "assistant", "tool")
 _CONVERSATIONS = (_ROLES, ("system", "user", "assistant", "user"), ("user", "assistant", "user"), ("user",))
 
 
-class _Model(msgspec.Struct):
-    meta: _Meta | None = None
-
-
-class _Meta(msgspec.Struct):
-    n_vocab: int
-
-
-class _Models(msgspec.Struct):
-    data: list[_Model]
-
-
-class _Props(msgspec.Struct):
-    chat_template: str = ""
-    bos_token: str = ""
-    eos_token: str = ""
-    media_marker: str = ""
-
-
-class _Piece(msgspec.Struct):
-    id: int
-    piece: str | list[int]
-
-
-class _Pieces(msgspec.Struct):
-    tokens: list[_Piece]
-
-
-class _Ids(msgspec.Struct):
-    tokens: list[int]
-
-
-class _Prompt(msgspec.Struct):
-    prompt: str
-
-
-_T = TypeVar("_T", _Models, _Props, _Pieces, _Ids, _Prompt)
+T = TypeVar("T")
 
 
 def server_tags(wire: Wire) -> Tags:
@@ -86,7 +50,7 @@ def server_tags(wire: Wire) -> Tags:
         The default's shapes, and beyond them what this server has. Equal to the default where it has nothing more, is no
         llama-server, or does not answer.
     """
-    props = _ask(wire, "/props", None, _Props)
+    props = _answer(lambda: llama_api.props(wire))
     if props is None:
         return Tags.default()
     named = [word for word in (props.eos_token, props.bos_token) if word]
@@ -95,12 +59,11 @@ def server_tags(wire: Wire) -> Tags:
     return ours | beyond_default([props.media_marker])  # by itself: it is no token, and another in every process
 
 
-def _ask(wire: Wire, path: str, body: dict[str, Any] | None, answer: type[_T]) -> _T | None:
-    """Put one question; None where the server refuses it, or answers something else: then it has nothing to add."""
+def _answer(question: Callable[[], T]) -> T | None:
+    """Return the answer to one question; None if the server refuses it or answers with something else."""
     try:
-        data = wire.ask(wire.url + path, None if body is None else encode(body))
-        return msgspec.json.decode(data, type=answer)
-    except (ServerError, msgspec.MsgspecError):
+        return question()
+    except ServerError:
         return None
 
 
@@ -142,19 +105,18 @@ def _is_apart(text: str) -> bool:
 
 def _vocabulary(wire: Wire) -> dict[int, str]:
     """Every token's text by its id; tokens that are no text of their own are left out."""
-    models = _ask(wire, "/v1/models", None, _Models)
-    size = models.data[0].meta.n_vocab if models is not None and models.data and models.data[0].meta is not None else 0
+    models = _answer(lambda: llama_api.models(wire)) or []
+    size = (models[0].number("n_vocab") or 0) if models else 0
     pieces: dict[int, str] = {}
     for start in range(0, size, _CHUNK):
-        body = {"content": list(range(start, min(start + _CHUNK, size))), "with_pieces": True}
-        found = _ask(wire, "/tokenize", body, _Pieces)
-        pieces |= {token.id: token.piece for token in (found.tokens if found else ()) if isinstance(token.piece, str)}
+        ids = list(range(start, min(start + _CHUNK, size)))
+        found = _answer(partial(llama_api.token_pieces, wire, ids, add_special=False))
+        pieces |= {token.id: token.piece for token in found or () if isinstance(token.piece, str)}
     return pieces
 
 
 def _ids(wire: Wire, content: Sequence[str | int], *, special: bool) -> list[int] | None:
-    found = _ask(wire, "/tokenize", {"content": content, "add_special": False, "parse_special": special}, _Ids)
-    return None if found is None else found.tokens
+    return _answer(lambda: llama_api.tokenize(wire, content, add_special=False, parse_special=special))
 
 
 def _rendered(wire: Wire, roles: Sequence[str], text: str) -> str | None:
@@ -168,8 +130,7 @@ def _rendered(wire: Wire, roles: Sequence[str], text: str) -> str | None:
         if role == "tool":
             message |= {"tool_call_id": "callcall1", "name": "look"}
         messages.append(message)
-    found = _ask(wire, "/apply-template", {"messages": messages}, _Prompt)
-    return None if found is None else found.prompt
+    return _answer(lambda: llama_api.apply_template(wire, encode({"messages": messages})))
 
 
 def _delimiters(wire: Wire, controls: Iterable[str]) -> set[str]:

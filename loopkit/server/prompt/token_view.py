@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
@@ -21,6 +21,7 @@ from loopkit.contract.request import first_difference
 from loopkit.encoding import decode, encode
 from loopkit.errors import ServerRefused
 from loopkit.reprs import counted
+from loopkit.server import llama_api
 from loopkit.server.prompt.attribution import TEMPLATE, Run, mask, runs
 
 if TYPE_CHECKING:
@@ -118,24 +119,8 @@ def common_prefix(a: TokenView, b: TokenView) -> int:
     return first_difference(a.tokens.tobytes(), b.tokens.tobytes()) // a.tokens.itemsize
 
 
-class _Prompt(msgspec.Struct):
-    prompt: str
-
-
-class _Piece(msgspec.Struct):
-    id: int
-    piece: str | list[int]
-
-
-class _Pieces(msgspec.Struct):
-    tokens: list[_Piece]
-
-
 class _Tokens(msgspec.Struct):
     tokens: list[int]
-
-
-_T = TypeVar("_T", _Prompt, _Pieces, _Tokens)
 
 
 def token_view(wire: Wire, engine: str | None, body: bytes) -> TokenView | None:
@@ -170,25 +155,16 @@ def token_view(wire: Wire, engine: str | None, body: bytes) -> TokenView | None:
         raise
 
 
-def _ask(wire: Wire, path: str, body: bytes, answer: type[_T]) -> _T:
-    data = wire.ask(wire.url + path, body)
-    try:
-        return msgspec.json.decode(data, type=answer)
-    except msgspec.MsgspecError as error:
-        raise ServerRefused(wire.url, 200, f"{path} is answered by what is not understood: {error}") from error
-
-
 def _of_llama(wire: Wire, body: bytes) -> TokenView:
-    prompt = _ask(wire, "/apply-template", body, _Prompt).prompt
-    question = {"content": prompt, "add_special": True, "parse_special": True, "with_pieces": True}  # as the chat endpoint does
-    pieces = _ask(wire, "/tokenize", encode(question), _Pieces).tokens
+    prompt = llama_api.apply_template(wire, body)
+    pieces = llama_api.token_pieces(wire, prompt)
     tokens, data = array("i", [each.id for each in pieces]), prompt.encode()
-    offsets = _offsets(data, [each.piece.encode() if isinstance(each.piece, str) else bytes(each.piece) for each in pieces])
+    offsets = _offsets(data, [each.data for each in pieces])
     if offsets is None:
         return TokenView(tokens, prompt)
     try:
         masked = mask(body)
-        skeleton = _ask(wire, "/apply-template", masked.body, _Prompt).prompt
+        skeleton = llama_api.apply_template(wire, masked.body)
     except (ServerRefused, ValueError):  # a template that asks for certain texts: the tokens are known all the same
         return TokenView(tokens, prompt, offsets)
     return TokenView(tokens, prompt, offsets, tuple(_of_tokens(runs(data, skeleton.encode(), masked), offsets)))
@@ -200,7 +176,7 @@ def _of_vllm(wire: Wire, body: bytes) -> TokenView:
     except ValueError as error:
         raise ServerRefused(wire.url, 400, f"the body is no JSON object: {error}") from error
     question = {"add_generation_prompt": True, **{name: members[name] for name in _VLLM if name in members}}
-    return TokenView(array("i", _ask(wire, "/tokenize", encode(question), _Tokens).tokens))
+    return TokenView(array("i", llama_api.ask(wire, llama_api.TOKENIZE, _Tokens, encode(question)).tokens))
 
 
 def _offsets(prompt: bytes, pieces: Sequence[bytes]) -> array[int] | None:

@@ -148,7 +148,7 @@ class Wire:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.address = Address.of(url)
-        self.url = self.address.root
+        self.url, self.api = self.address.root, self.address.api
         self._connect_timeout, self._read_timeout = connect_timeout, read_timeout
         self._gone, self._sleep = gone, sleep
         login = self.address.login

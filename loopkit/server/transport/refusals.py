@@ -36,10 +36,10 @@ _MESSAGES = [
     )
 ]
 KEY_REFUSED = frozenset({401, 403})
-_LATER = "The server, or what stands behind it, is not ready: try again later"
+_LATER = "The server is not ready. Try again later"
 _THEN = {
-    404: "Is this the base URL of an OpenAI-style API, and the model one that it has?",
-    429: "Too much was asked at once, or the quota is spent: wait, then ask again",
+    404: "Check that this is the base URL of an OpenAI-style API, and that the server has the model",
+    429: "Too many requests, or the quota is used up. Try again later",
     502: _LATER,
     503: _LATER,
     504: _LATER,
@@ -88,7 +88,7 @@ def refusal(
     >>> refusal("http://host", 200, body)
     ContextExceeded('http://host', 14429, 8192)
     >>> print(refusal("http://host", 401, "Invalid API Key", keyed=False))
-    http://host: HTTP 401: Invalid API Key. It was asked without a key: give one as api_key=
+    http://host: HTTP 401: Invalid API Key. The request had no key. Pass one as `api_key=`
     >>> print(refusal("http://host", 500, "<html>Bad thing</html>"))
     http://host: HTTP 500: <html>Bad thing</html>
     """
@@ -111,7 +111,9 @@ def refusal(
     if status == 200 and type(code) is int and 400 <= code < 600:
         status = code
     if status in KEY_REFUSED:
-        then = then or ("It was asked without a key: give one as api_key=" if keyed is False else "Is api_key= the right one?")
+        then = then or (
+            "The request had no key. Pass one as `api_key=`" if keyed is False else "Check that `api_key=` is the right key"
+        )
     return ServerRefused(url, status, _one_line(message) or "no message", then or _THEN.get(status, ""), attempts)
 
 

@@ -100,7 +100,7 @@ class Answer:
         except FAULTS as error:
             raise self._wire.mapped(error, self._seconds(), received=0) from error
         if self._type == "text/html":
-            then = "Is this the base URL of an OpenAI-style API?"
+            then = "Check that this is the base URL of an OpenAI-style API"
             raise self._wire.hidden(refusal(self._wire.url, self._response.status_code, data[:ERROR_BYTES], then=then))
         return data
 

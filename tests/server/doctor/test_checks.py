@@ -80,7 +80,7 @@ def test_the_embedded_server_is_well(tiny: Server) -> None:
     rows = table(tiny)
     assert rows["host cache"].seen.startswith("256 MiB, for")
     assert rows["cached counts"].seen.endswith(", then 57 of 58 tokens cached")
-    assert rows["slots"].seen == "2, each with a KV buffer of its own"
+    assert rows["slots"].seen == "2, each with its own KV buffer"
     assert rows["memory kind"].seen.startswith("dense")
     assert rows["context per slot"].seen == "4,096 tokens"
 
@@ -91,8 +91,8 @@ def test_it_takes_no_slot_of_an_open_session(tiny: Server) -> None:
     try:
         assert table(tiny)["cached counts"][1:] == (
             "unknown",
-            "every slot is held by an open session",
-            "Close one and ask again",
+            "every slot is in use by an open session",
+            "Close a session and try again",
         )
     finally:
         for slot in taken:
@@ -112,9 +112,9 @@ def test_it_takes_no_slot_of_an_open_session(tiny: Server) -> None:
         ("tiny", {"cache_ram_mib": 0}, "host cache", "missing", "0 MiB"),
         ("tiny", {"cache_ram_mib": -1}, "host cache", "ok", "unlimited"),
         ("tiny-swa", {}, "memory kind", "harmful", "sliding window: of 58"),
-        ("tiny-swa", {"swa_full": True}, "memory kind", "ok", "dense, or a window kept whole"),
+        ("tiny-swa", {"swa_full": True}, "memory kind", "ok", "dense, or a sliding window that is kept whole"),
         ("tiny-hybrid", {}, "memory kind", "ok", "hybrid or recurrent: of 58"),
-        ("tiny", {"template": "{% for m in messages %}{{ m.content }}{% endfor %}"}, "tool arguments", "missing", "leaves"),
+        ("tiny", {"template": "{% for m in messages %}{{ m.content }}{% endfor %}"}, "tool arguments", "missing", "leaves out"),
     ],
 )
 def test_what_a_server_is_started_with_is_seen(model: str, parameters: dict[str, Any], check: str, state: str, seen: str) -> None:
@@ -143,17 +143,19 @@ def test_a_server_that_refuses_everything_is_unknown(status: int) -> None:
         doctor = server.doctor()
         assert {row.state for row in doctor.rows} == {"unknown"}
         assert f"HTTP {status} on /chat/completions" in str(doctor)
-        assert "its key" not in str(doctor)
+        assert "key" not in str(doctor)
         for shown in (str(doctor), repr(doctor), doctor._repr_html_()):
             assert KEY not in shown
         assert len(scripted.requests) <= 10  # nothing was tried again
 
 
 @pytest.mark.parametrize("status", [401, 403])
-@pytest.mark.parametrize(("key", "then"), [(KEY, "Is api_key= the right one?"), (None, "without a key: give one as api_key=")])
+@pytest.mark.parametrize(
+    ("key", "then"), [(KEY, "Check that `api_key=` is the right key"), (None, "had no key. Pass one as `api_key=`")]
+)
 def test_a_key_that_is_missing_or_wrong_is_one_error_and_no_table(status: int, key: str | None, then: str) -> None:
-    refusal = answer(f'{{"error":"no {KEY} here"}}', status)
-    with Scripted([refusal] * 20) as scripted, connect(scripted.url, model="m", api_key=key) as server:
+    refusal, absent = answer(f'{{"error":"no {KEY} here"}}', status), answer("", 404)
+    with Scripted([absent, absent, *[refusal] * 20]) as scripted, connect(scripted.url, model="m", api_key=key) as server:
         with pytest.raises(ServerRefused) as caught:
             server.doctor()
         assert str(caught.value).startswith(f"{scripted.url}: HTTP {status}: ")
@@ -161,7 +163,7 @@ def test_a_key_that_is_missing_or_wrong_is_one_error_and_no_table(status: int, k
         assert key is None or key not in str(caught.value)
 
 
-@pytest.mark.parametrize(("key", "then"), [(KEY, "The key that was passed is not enough there"), (None, "Pass its key")])
+@pytest.mark.parametrize(("key", "then"), [(KEY, "The key does not give access to it. Pass another key"), (None, "Pass a key")])
 def test_a_path_that_wants_another_key_is_unknown(key: str | None, then: str) -> None:
     class Guarded(Engine):
         def handle(self, connection: socket.socket) -> None:
@@ -205,7 +207,7 @@ def test_a_server_that_is_gone_is_unknown() -> None:
     with server:
         rows = table(server)
     assert {row.state for row in rows.values()} == {"unknown"}
-    assert rows["slots"][2:] == ("no connection", "Is the server running?")
+    assert rows["slots"][2:] == ("no connection", "Check that the server is running")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +247,7 @@ def test_a_slot_that_was_used_in_between_or_is_busy_is_no_sign() -> None:
     [
         pytest.param("vllm", usage(), usage(), "missing", "--enable-prompt-tokens-details (vllm)", id="vllm"),
         pytest.param("sglang", usage(prompt_tokens_details=None), usage(), "missing", "--enable-cache-report", id="sglang"),
-        pytest.param("library", usage(), usage(), "missing", "time to the first token", id="ollama"),
+        pytest.param("library", usage(), usage(), "missing", "times to the first token", id="ollama"),
         pytest.param("?", usage(), usage(), "missing", "(vllm) or --enable-cache-report (sglang)", id="unknown"),
         pytest.param("vllm", usage(), usage(cached=32), "ok", "not reported, then 32 of 40", id="omitted-where-0"),
         pytest.param("vllm", usage(cached=0), usage(cached=32), "ok", "0, then 32 of 40", id="reported"),

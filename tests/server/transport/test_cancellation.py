@@ -9,7 +9,7 @@ import pytest
 
 from loopkit.errors import ServerError, ServerRefused, ServerUnreachable, StreamCut
 from loopkit.server.client import Server
-from loopkit.server.detection import Found
+from loopkit.server.detection import Detected
 from loopkit.server.transport.cancellation import HangUp
 from loopkit.server.transport.connection import Wire
 from tests.server.scripted import HANG, Scripted, Step, answer, head, make_request, sse, text
@@ -34,7 +34,7 @@ def test_hanging_up_wakes_whoever_waits(name: str, steps: list[Step], kind: type
         reached.wait()
         hang_up.set()
 
-    with Scripted([script, sse(text("Done."), "[DONE]")]) as scripted, Server(Wire(scripted.url), Found()) as server:
+    with Scripted([script, sse(text("Done."), "[DONE]")]) as scripted, Server(Wire(scripted.url), Detected()) as server:
         threading.Thread(target=leave, daemon=True).start()
         with pytest.raises(kind):
             server.complete(make_request(), hang_up=hang_up)
@@ -48,7 +48,7 @@ def test_hanging_up_wakes_whoever_waits(name: str, steps: list[Step], kind: type
 def test_what_was_hung_up_before_is_not_waited_for() -> None:
     hang_up = HangUp()
     hang_up.set()
-    with Scripted([[HANG]]) as scripted, Server(Wire(scripted.url), Found()) as server, pytest.raises(ServerUnreachable):
+    with Scripted([[HANG]]) as scripted, Server(Wire(scripted.url), Detected()) as server, pytest.raises(ServerUnreachable):
         server.complete(make_request(), hang_up=hang_up)
 
 
@@ -56,12 +56,12 @@ def test_a_completion_that_was_whole_already_is_kept() -> None:
     hang_up = HangUp()
     finish: Callable[[], None] = hang_up.set
     end = '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
-    with Scripted([[*sse(text("Done."), end), finish, HANG]]) as scripted, Server(Wire(scripted.url), Found()) as server:
+    with Scripted([[*sse(text("Done."), end), finish, HANG]]) as scripted, Server(Wire(scripted.url), Detected()) as server:
         assert server.complete(make_request(), hang_up=hang_up).text == "Done."
 
 
 def test_hanging_up_when_all_is_over_does_nothing() -> None:
     hang_up = HangUp()
-    with Scripted([sse(text("Done."), "[DONE]")]) as scripted, Server(Wire(scripted.url), Found()) as server:
+    with Scripted([sse(text("Done."), "[DONE]")]) as scripted, Server(Wire(scripted.url), Detected()) as server:
         assert server.complete(make_request(), hang_up=hang_up).text == "Done."
         hang_up.set()

@@ -49,7 +49,7 @@ def test_a_context_error_is_known_by_its_type(body: str) -> None:
     assert isinstance(refusal("http://host", 400, body), ContextExceeded)
 
 
-LATER = ". The server, or what stands behind it, is not ready: try again later"
+LATER = ". The server is not ready. Try again later"
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ LATER = ". The server, or what stands behind it, is not ready: try again later"
         (422, b'{"detail":"no such field"}', "http://host: HTTP 422: no such field"),
         (502, b"<html>\xff</html>", "http://host: HTTP 502: <html>\ufffd</html>" + LATER),
         (503, b"", "http://host: HTTP 503: no message" + LATER),
-        (401, b'{"error":"no"}', "http://host: HTTP 401: no. Is api_key= the right one?"),
-        (200, b'{"error":{"code":403,"message":"no"}}', "http://host: HTTP 403: no. Is api_key= the right one?"),
+        (401, b'{"error":"no"}', "http://host: HTTP 401: no. Check that `api_key=` is the right key"),
+        (200, b'{"error":{"code":403,"message":"no"}}', "http://host: HTTP 403: no. Check that `api_key=` is the right key"),
         (
             200,
             b'{"error":{"message":"no","code":429}}',
-            "http://host: HTTP 429: no. Too much was asked at once, or the quota is spent: wait, then ask again",
+            "http://host: HTTP 429: no. Too many requests, or the quota is used up. Try again later",
         ),
         (500, b'{"error":{"message":"half \\ud83d"}}', "http://host: HTTP 500: half \ufffd"),
         (500, b'"' + b"x" * 1000 + b'"', 'http://host: HTTP 500: "' + "x" * 299 + "…"),
