@@ -1,7 +1,8 @@
 """Questions that `Server.doctor` asks a server, and their answers.
 
-All but one only read: properties, slots, models, and two conversations rendered with sentinel texts. The exception is a completion
-of one token, sent twice. A question without an answer is a `NoAnswer`, which contains no text of the server: it might repeat a key.
+All but one only read: properties, slots, models, and two conversations rendered with sentinel texts. The exception is a
+completion of one token, sent twice. A question without an answer is a `NoAnswer`. It contains no text of the server, because a
+server might repeat a key.
 """
 
 from __future__ import annotations
