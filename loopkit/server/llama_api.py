@@ -164,9 +164,7 @@ def ask(client: Client, path: str, answer: type[T], body: bytes | None = None, *
 
 
 def _unexpected(client: Client, path: str, error: Exception) -> ServerRefused:
-    return ServerRefused(
-        client.url, 200, f"unexpected response to {path}: {error}", "Check that this is the address of a llama-server"
-    )
+    return ServerRefused(client.url, 200, f"unexpected response to {path}: {error}", "Check that this is the right server")
 
 
 def props(client: Client, *, timeout: float | None = None) -> Props:

@@ -123,7 +123,7 @@ def test_events_as_they_come(parts: list[Step]) -> None:
     ("response", "kind", "said"),
     [
         pytest.param(sse(text("x")), StreamCut, "ended without a finish_reason", id="end"),
-        pytest.param([head(Content_Length="9999"), ONE], StreamCut, "after 1 event: peer closed", id="reset"),
+        pytest.param([head(Content_Length="9999"), ONE], StreamCut, "(events received: 1): peer closed", id="reset"),
         pytest.param([HEAD, b"data: \xff\n\n"], StreamCut, "not UTF-8", id="not-utf-8"),
         pytest.param(sse(text("x"), "garbage"), StreamCut, "no part of a chat completion", id="garbage"),
         pytest.param(

@@ -251,7 +251,7 @@ def test_a_slot_that_was_used_in_between_or_is_busy_is_no_sign() -> None:
         pytest.param("?", usage(), usage(), "missing", "(vllm) or --enable-cache-report (sglang)", id="unknown"),
         pytest.param("vllm", usage(), usage(cached=32), "ok", "not reported, then 32 of 40", id="omitted-where-0"),
         pytest.param("vllm", usage(cached=0), usage(cached=32), "ok", "0, then 32 of 40", id="reported"),
-        pytest.param("?", usage(cached=0), usage(cached=0), "unknown", "from about 1,024 tokens", id="never-taken"),
+        pytest.param("?", usage(cached=0), usage(cached=0), "unknown", "prompts of about 1,024 tokens", id="never-taken"),
     ],
 )
 def test_cached_counts(owner: str, first: Any, again: Any, state: str, said: str) -> None:

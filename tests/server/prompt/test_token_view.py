@@ -277,9 +277,9 @@ def test_a_long_conversation_takes_three_questions(tiny: Server) -> None:
     ask = tiny.wire.ask
     body = encode({"messages": [user("ok"), assistant("ok")] * 50 + [user("ok")]})
 
-    def counted(url: str, body: bytes) -> bytes:
+    def counted(url: str, body: bytes, **more: Any) -> bytes:
         asked.append(url.rpartition("/")[2])
-        return ask(url, body)
+        return ask(url, body, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiny.wire, "ask", counted)
@@ -345,8 +345,8 @@ def test_none_where_nothing_is_known_to_be_asked(engine: str | None) -> None:
     [
         ("vllm", answer("no key", 401), "HTTP 401"),
         ("vllm", answer('{"error":{"message":"too long"}}', 400), "too long"),
-        ("vllm", answer('{"tokens":["a"]}'), "/tokenize is answered by what is not understood"),
-        ("llama.cpp", answer("<html>"), "/apply-template is answered by what is not understood"),
+        ("vllm", answer('{"tokens":["a"]}'), "unexpected response to /tokenize"),
+        ("llama.cpp", answer("<html>"), "unexpected response to /apply-template"),
     ],
 )
 def test_other_faults_are_errors(engine: str, response: list[Step], message: str) -> None:
