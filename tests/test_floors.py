@@ -47,6 +47,7 @@ OUTSIDE = {
     "ipywidgets": {"widgets"},  # what a front end shows
     "h11": {"record"},  # reads HTTP as it passes by
     "httpx": {"server", "record"},  # speaks HTTP; addresses, certificates, content codings
+    "httpx2": {"record"},  # types of a transport, for type checkers only
     "httpx_sse": {"server"},  # reads server-sent events
     "matplotlib": {"plot", "demo", "cli", "widgets"},  # draws
     "msgspec": {

@@ -1,18 +1,18 @@
-"""Recording one's own agent: what a loop that is not loopkit's sends, and what the cache did with it.
+"""Recording of an agent's own requests, for loops that are not loopkit's.
 
-`proxy` stands before a server, `transport` inside a client; both pass everything on as it is, and keep of each completion the raw
-body, the usage and the times in ``<home>/recordings/<id>.jsonl``. Headers, cookies and queries never. `loopkit.load` reads it.
+`proxy` stands between client and server, `transport` inside the client. Both pass everything on unchanged. For each completion
+they write the request body, the usage and the times to ``<home>/recordings/<id>.jsonl``, for `loopkit.load`. Headers, cookies and
+queries are not written.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from loopkit.record.proxy import Proxy
-from loopkit.record.transport import Transport
+from loopkit.record.transport import InnerTransport, Transport
 
-__all__ = ["Proxy", "Transport", "proxy", "transport"]
+__all__ = ["InnerTransport", "Proxy", "Transport", "proxy", "transport"]
 
 
 def __dir__() -> list[str]:
@@ -20,36 +20,38 @@ def __dir__() -> list[str]:
 
 
 def proxy(url: str, home: str | Path = "runs", *, port: int = 0) -> Proxy:
-    """Stand before a server on 127.0.0.1, in a thread of this process; `loopkit record` is the same as a command.
+    """Start a recording proxy on 127.0.0.1, in a thread of this process.
+
+    The command ``loopkit record`` does the same. If the server cannot be reached, clients get status 502. Disk errors during
+    recording do not stop the traffic; they are logged to ``loopkit.record``.
 
     Parameters
     ----------
     url : str
-        The server; ``http://`` or ``https://``, with the path that clients take as their base.
-    home : str or Path
-        Where ``recordings/`` lies.
-    port : int
-        On which to listen; 0 takes a free one.
+        Address of the server, ``http://`` or ``https://``, with the path that clients use as their base URL.
+    home : str or Path, default "runs"
+        Directory of ``recordings/``.
+    port : int, default 0
+        Port of the proxy, 0 to 65535. 0 takes a free port.
 
     Returns
     -------
     Proxy
-        Ends with its ``with`` block or `Proxy.close`. Where the server cannot be reached it answers 502.
+        The running proxy. Point the client at its ``url``. It ends with its ``with`` block or `Proxy.close`.
 
     Raises
     ------
     InvalidConfig
-        When `url` is none, or `port` is taken.
+        If `url` is not an address, or `port` is invalid or in use.
     SessionIOError
-        When `home` takes no directory. A disk that refuses later stops no traffic: the log ``loopkit.record`` says what was not
-        recorded.
+        If the directory cannot be created.
 
     Examples
     --------
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as home, proxy("http://gpu-box:8080/v1", home) as standing:
-    ...     standing  # doctest: +ELLIPSIS
-    Proxy http://127.0.0.1:.../v1: before http://gpu-box:8080/v1, recorded 0
+    >>> with tempfile.TemporaryDirectory() as home, proxy("http://gpu-box:8080/v1", home) as recording:
+    ...     recording  # doctest: +ELLIPSIS
+    Proxy http://127.0.0.1:.../v1: server http://gpu-box:8080/v1, recorded 0
     >>> proxy("gpu-box:8080")
     Traceback (most recent call last):
         ...
@@ -58,32 +60,35 @@ def proxy(url: str, home: str | Path = "runs", *, port: int = 0) -> Proxy:
     return Proxy(url, home, port)
 
 
-def transport(home: str | Path = "runs", inner: Any = None) -> Any:  # for each of the libraries wants a class of its own
-    """Record inside a client that takes an httpx transport: httpx, httpx2, and the SDKs of OpenAI and Anthropic.
+def transport(home: str | Path = "runs", inner: InnerTransport | None = None) -> Transport:
+    """Return a recording transport for a client that uses httpx or httpx2, such as the SDKs of OpenAI and Anthropic.
 
     Parameters
     ----------
-    home : str or Path
-        Where ``recordings/`` lies.
-    inner : httpx transport, optional
-        What sends; by default the client's own kind. Give one to have a proxy, a certificate or retries of yours.
+    home : str or Path, default "runs"
+        Directory of ``recordings/``.
+    inner : httpx or httpx2 transport, optional
+        Transport that sends the requests, for example with a proxy, a certificate or retries. By default a new
+        ``HTTPTransport`` or ``AsyncHTTPTransport`` of the client's library.
 
     Returns
     -------
     Transport
-        For ``Client(transport=…)`` and ``AsyncClient(transport=…)``; it is closed with the client.
+        For ``Client(transport=…)`` and ``AsyncClient(transport=…)``. It closes with the client.
 
     Raises
     ------
+    InvalidConfig
+        If `home` is not a path.
     SessionIOError
-        As with `proxy`.
+        If the directory cannot be created.
 
     Examples
     --------
     >>> import tempfile
     >>> import httpx
-    >>> with tempfile.TemporaryDirectory() as home:
-    ...     with httpx.Client(transport=transport(home)) as client:                 # OpenAI(http_client=…) takes it
-    ...         pass
+    >>> with tempfile.TemporaryDirectory() as home, httpx.Client(transport=transport(home)) as client:
+    ...     client.is_closed  # OpenAI(http_client=client) records its requests
+    False
     """
     return Transport(home, inner)

@@ -1,7 +1,7 @@
-"""HTTP/1.1 as it passes by on one connection: where a request or an answer begins and ends. Bytes come out as they went in.
+"""Requests and responses on one connection, found in the bytes that pass.
 
-The one thing that is changed is the ``Host`` line, which has to name the server. h11 reads along; what it cannot make out, and
-whatever follows a switch of protocols, is passed on unread, and the person is told. Knows nothing of sockets.
+Bytes pass unchanged except for the ``Host`` line, which must name the server. h11 reads a copy. If it cannot parse the bytes, or
+the protocol switches, the rest passes unread and a warning is logged.
 """
 
 from __future__ import annotations
@@ -12,100 +12,100 @@ from collections import deque
 
 import h11
 
-from loopkit.record.recorder import How, ObservedExchange, Recorder
+from loopkit.record.recorder import Ending, ObservedExchange, Recorder
 
 __all__ = ["HttpObserver"]
 
-HEAD = 1 << 20
-"Bytes that a head may have."
-_HOST = re.compile(rb"(?im)^host:[ \t]*([^\r\n]*)")
-_OURS = re.compile(rb"(?i)(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?[ \t]*")
+MAX_HEAD_BYTES = 1 << 20
+"Maximum bytes of the head of a request or response."
+_HOST_LINE = re.compile(rb"(?im)^host:[ \t]*([^\r\n]*)")
+_LOOPBACK = re.compile(rb"(?i)(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?[ \t]*")
 
 _log = logging.getLogger("loopkit.record")
 
 
-class ForeignHost(Exception):  # the errors of this project are named for what happened
-    """A request that names another host: a web page that has made its name point here."""
+class ForeignHost(Exception):
+    """The ``Host`` of a request is not this machine, as in a DNS rebinding attack by a web page."""
 
 
 class HttpObserver:
-    """The requests and answers of one connection.
+    """Observes the requests and responses of one connection.
 
     Parameters
     ----------
     recorder : Recorder
-        Takes each exchange.
+        Writes each exchange.
     host : str
-        What the ``Host`` line is to say.
+        Value of the ``Host`` line that the server receives.
     """
 
     def __init__(self, recorder: Recorder, host: str) -> None:
         self._recorder, self._host = recorder, host.encode("ascii")
-        self._held = bytearray()
-        "A request's head, until it is whole."
-        self._asking: h11.Connection | None = None
-        self._answering: h11.Connection | None = None
+        self._head_bytes = bytearray()
+        "Bytes of an incomplete request head."
+        self._request_parser: h11.Connection | None = None
+        self._response_parser: h11.Connection | None = None
         self._open: deque[tuple[h11.Request, ObservedExchange | None]] = deque()
-        "Requests whose answers have not ended."
-        self._blind = False
+        "Requests whose response has not ended."
+        self._is_unreadable = False
 
-    def asked(self, data: bytes) -> bytes:
-        """Take what the client sent, and give what the server gets.
+    def request_bytes(self, data: bytes) -> bytes:
+        """Return the bytes for the server, given the next bytes of the client.
 
         Raises
         ------
         ForeignHost
-            A request that is not meant for this machine.
+            If a request names another host.
         """
         out = b""
-        if self._blind:
-            data = bytes(self._held) + data
-            self._held.clear()
-        while data and not self._blind:
-            if self._asking is not None:
-                data, passed = self._body(self._asking, data)
+        if self._is_unreadable:
+            data = bytes(self._head_bytes) + data
+            self._head_bytes.clear()
+        while data and not self._is_unreadable:
+            if self._request_parser is not None:
+                data, passed = self._read_body(self._request_parser, data)
                 out += passed
                 continue
-            self._held += data
-            end = self._held.find(b"\r\n\r\n") + 4
-            if end < 4 and len(self._held) <= HEAD:
+            self._head_bytes += data
+            end = self._head_bytes.find(b"\r\n\r\n") + 4
+            if end < 4 and len(self._head_bytes) <= MAX_HEAD_BYTES:
                 return out
-            head, data = bytes(self._held[:end]), bytes(self._held[end:])
-            self._held.clear()
-            out += self._head(head)
+            head, data = bytes(self._head_bytes[:end]), bytes(self._head_bytes[end:])
+            self._head_bytes.clear()
+            out += self._start_request(head)
         return out + data
 
-    def _head(self, head: bytes) -> bytes:
-        """Begin a request; gives its head as it goes on."""
-        named = _HOST.search(head)
-        if named and not _OURS.fullmatch(named[1]):
+    def _start_request(self, head: bytes) -> bytes:
+        """Start a request and return its head for the server."""
+        host = _HOST_LINE.search(head)
+        if host and not _LOOPBACK.fullmatch(host[1]):
             raise ForeignHost
-        self._asking = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
+        self._request_parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         try:
-            self._asking.receive_data(head)
-            request = self._asking.next_event()
+            self._request_parser.receive_data(head)
+            request = self._request_parser.next_event()
         except h11.ProtocolError as error:
             self._give_up(error)
             return head
         if isinstance(request, h11.Request):
-            exchange = self._recorder.begin(request.method.decode(), request.target.decode())
+            exchange = self._recorder.start(request.method.decode(), request.target.decode())
             self._open.append((request, exchange))
-            self._body(self._asking, b"")
-        return head if named is None else head[: named.start(1)] + self._host + head[named.end(1) :]
+            self._read_body(self._request_parser, b"")
+        return head if host is None else head[: host.start(1)] + self._host + head[host.end(1) :]
 
-    def _body(self, asking: h11.Connection, data: bytes) -> tuple[bytes, bytes]:
-        """More of a request's body; gives what follows it, and what belongs to it."""
+    def _read_body(self, parser: h11.Connection, data: bytes) -> tuple[bytes, bytes]:
+        """Read more of a request body. Return the bytes after it and the bytes of it."""
         exchange = self._open[-1][1] if self._open else None
         try:
             if data:
-                asking.receive_data(data)
+                parser.receive_data(data)
             while True:
-                event = asking.next_event()
+                event = parser.next_event()
                 if isinstance(event, h11.Data) and exchange is not None:
                     exchange.body += event.data
                 elif isinstance(event, h11.EndOfMessage):
-                    self._asking = None
-                    rest = asking.trailing_data[0]
+                    self._request_parser = None
+                    rest = parser.trailing_data[0]
                     return rest, data[: len(data) - len(rest)]
                 elif not isinstance(event, h11.Data):
                     return b"", data
@@ -113,37 +113,37 @@ class HttpObserver:
             self._give_up(error)
             return b"", data
 
-    def answered(self, data: bytes) -> None:
-        """See what the server sent; no bytes are its end."""
-        while not self._blind and (data or self._answering is not None):
-            if self._answering is None:
+    def response_bytes(self, data: bytes) -> None:
+        """Read the next bytes of the server. b"" is the end of the connection."""
+        while not self._is_unreadable and (data or self._response_parser is not None):
+            if self._response_parser is None:
                 if not self._open:
-                    return  # an answer that nobody asked for
-                self._answering = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD)
+                    return  # a response without a request
+                self._response_parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
                 request = self._open[0][0]
-                self._answering.send(h11.Request(method=request.method, target=b"/", headers=[(b"host", b"x")]))
-                self._answering.send(h11.EndOfMessage())
-            data = self._answer(self._answering, self._open[0][1], data)
-            if self._answering is not None:
+                self._response_parser.send(h11.Request(method=request.method, target=b"/", headers=[(b"host", b"x")]))
+                self._response_parser.send(h11.EndOfMessage())
+            data = self._read_response(self._response_parser, self._open[0][1], data)
+            if self._response_parser is not None:
                 return
 
-    def _answer(self, answering: h11.Connection, exchange: ObservedExchange | None, data: bytes) -> bytes:
-        """More of an answer; gives what follows it."""
+    def _read_response(self, parser: h11.Connection, exchange: ObservedExchange | None, data: bytes) -> bytes:
+        """Read more of a response. Return the bytes after it."""
         try:
-            answering.receive_data(data)
+            parser.receive_data(data)
             while True:
-                event = answering.next_event()
+                event = parser.next_event()
                 if isinstance(event, h11.Response) and exchange is not None:
                     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers]
-                    exchange.head(event.status_code, pairs)
+                    exchange.start_response(event.status_code, pairs)
                 elif isinstance(event, h11.Data) and exchange is not None:
-                    exchange.data(bytes(event.data))
+                    exchange.feed(bytes(event.data))
                 elif isinstance(event, h11.EndOfMessage):
                     self._open.popleft()
-                    self._answering = None
+                    self._response_parser = None
                     if exchange is not None:
                         exchange.end("whole")
-                    return answering.trailing_data[0]
+                    return parser.trailing_data[0]
                 elif event is h11.NEED_DATA or event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
                     return b""
         except h11.ProtocolError as error:
@@ -152,12 +152,12 @@ class HttpObserver:
             return b""
 
     def _give_up(self, error: h11.ProtocolError) -> None:
-        self._blind = True
-        _log.warning("a connection is passed on unread from here on: %s", error)
+        self._is_unreadable = True
+        _log.warning("A connection is passed on but no longer recorded. Its bytes are not valid HTTP/1.1: %s", error)
 
-    def end(self, how: How) -> None:
-        """The connection is no more."""
+    def end(self, ending: Ending) -> None:
+        """End all open exchanges when the connection ends."""
         for _, exchange in self._open:
             if exchange is not None:
-                exchange.end(how)
+                exchange.end(ending)
         self._open.clear()

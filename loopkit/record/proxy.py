@@ -1,9 +1,7 @@
-"""A pass-through proxy on loopback: each connection of a client gets one to the server, and bytes go from one to the other.
+"""A pass-through proxy on 127.0.0.1. Each client connection gets its own connection to the server.
 
-Sockets and an onlooker, no HTTP library in between that would read a message and write another: what arrives is what leaves, at
-once, and each side sees how the other hangs up. So what HTTP says from hop to hop (``Connection``, ``Keep-Alive``) holds as it
-stands: the two connections live and end together. asyncio, for one thread then holds any number of them. It listens on 127.0.0.1
-and nowhere else.
+Bytes are forwarded as they arrive, without an HTTP library that would rewrite them, and each side sees when the other hangs up.
+Headers between hops (``Connection``, ``Keep-Alive``) stay valid, because both connections end together.
 """
 
 from __future__ import annotations
@@ -28,30 +26,34 @@ from loopkit.server.transport.connection import parse
 
 __all__ = ["Proxy"]
 
-PIECE = 1 << 16
-CONNECT = 10.0  # seconds until a connection to the server stands
-LINGER = 5.0  # seconds for a client to read why it was refused
+READ_BYTES = 1 << 16
+CONNECT_TIMEOUT = 10.0
+"Seconds to connect to the server."
+REFUSAL_TIMEOUT = 5.0
+"Seconds for a client to read why it was refused."
+FLUSH_TIMEOUT = 1.0
+"Seconds that a repr waits for lines that are being written."
 
 _log = logging.getLogger("loopkit.record")
 
 
 class Proxy:
-    """A running proxy; made by `loopkit.record.proxy`.
+    """A running proxy, returned by `loopkit.record.proxy`.
 
     Attributes
     ----------
     url : str
-        What the client is to be pointed at in place of the server.
+        Address for the client, in place of the server's.
     upstream : str
-        The server.
+        Address of the server.
     """
 
     def __init__(self, url: str, home: str | Path, port: int) -> None:
         target = parse(url)
         if target.userinfo or target.query or target.fragment:
-            raise InvalidConfig("url", "it holds a login or a query", "What the client sends of these is passed on")
+            raise InvalidConfig("url", "it contains a login or a query", "Leave them out: those of the client are passed on")
         if not isinstance(port, int) or not 0 <= port < 1 << 16:
-            raise InvalidConfig("port", f"127.0.0.1:{port} cannot be listened on: it is no port")
+            raise InvalidConfig("port", f"expected an integer from 0 to 65535; got {port!r}", "Use 0 for a free port")
         self.upstream = str(target)
         self._host, self._name = target.host, target.netloc.decode("ascii")
         self._tls = httpx.create_ssl_context() if target.scheme == "https" else None
@@ -60,7 +62,9 @@ class Proxy:
         try:
             listener = socket.create_server(("127.0.0.1", port))
         except OSError as error:
-            raise InvalidConfig("port", f"127.0.0.1:{port} cannot be listened on: {describe(error)}") from error
+            raise InvalidConfig(
+                "port", f"cannot listen on 127.0.0.1:{port}: {describe(error)}", "Use 0 for a free port"
+            ) from error
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}{target.path.rstrip('/')}"
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -69,21 +73,21 @@ class Proxy:
 
     @property
     def path(self) -> Path:
-        """The recording; it is made with its first line."""
+        """The recording. The file is created with its first line."""
         return self._recorder.path
 
     @property
     def recorded(self) -> int:
-        """Requests whose line is on disk."""
+        """Number of requests on disk."""
         return self._recorder.recorded
 
     @property
     def missed(self) -> int:
-        """Requests that were passed on and could not be recorded."""
+        """Number of requests that were passed on but not recorded."""
         return self._recorder.missed
 
     def close(self) -> None:
-        """Hang up on both sides, and wait until all is written; a second time does nothing."""
+        """Close all connections and wait until the recording is written. Safe to call twice."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
@@ -96,8 +100,9 @@ class Proxy:
         self.close()
 
     def _card(self) -> Card:
-        facts = [("before", self.upstream), ("recorded", f"{self.recorded:,}")]
-        more = (("under way", self._recorder.under_way), ("not recorded", self.missed))
+        self._recorder.flush(FLUSH_TIMEOUT)
+        facts = [("server", self.upstream), ("recorded", f"{self.recorded:,}")]
+        more = (("in progress", self._recorder.in_progress), ("not recorded", self.missed))
         return Card(f"Proxy {self.url}", [*facts, *((name, f"{count:,}") for name, count in more if count)])
 
     def __repr__(self) -> str:
@@ -111,100 +116,105 @@ class Proxy:
             runner.run(self._serve(listener))
 
     async def _serve(self, listener: socket.socket) -> None:
-        clients: dict[asyncio.Task[None], _Side] = {}
+        clients: dict[asyncio.Task[None], _Connection] = {}
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            client = _Side(reader, writer)
-            task = asyncio.create_task(self._connection(client))
+            client = _Connection(reader, writer)
+            task = asyncio.create_task(self._serve_client(client))
             clients[task] = client
             task.add_done_callback(clients.pop)
 
         server = await asyncio.start_server(accept, sock=listener)
         await self._stop.wait()
         server.close()
-        standing = dict(clients)
-        for task in standing:
+        connected = dict(clients)
+        for task in connected:
             task.cancel()
-        await asyncio.gather(*standing, return_exceptions=True)
-        for client in standing.values():  # of those that were cancelled before they began
+        await asyncio.gather(*connected, return_exceptions=True)
+        for client in connected.values():  # tasks that were cancelled before they started
             await client.drop()
 
-    async def _connection(self, client: _Side) -> None:
-        """One client, until either side is gone."""
+    async def _serve_client(self, client: _Connection) -> None:
+        """Serve one client until either side disconnects."""
         try:
-            async with asyncio.timeout(CONNECT):
+            async with asyncio.timeout(CONNECT_TIMEOUT):
                 name = self._host if self._tls else None
-                server = _Side(*await asyncio.open_connection(self._host, self._port, ssl=self._tls, server_hostname=name))
+                streams = await asyncio.open_connection(self._host, self._port, ssl=self._tls, server_hostname=name)
+                server = _Connection(*streams)
         except (OSError, TimeoutError) as error:
-            why = f"{self.upstream} cannot be reached: {describe(error) if str(error) else 'no connection in time'}"
+            reason = describe(error) if str(error) else f"no connection within {CONNECT_TIMEOUT:g} s"
+            why = f"Cannot connect to {self.upstream}: {reason}."
             _log.warning("%s", why)
             await client.refuse(b"502 Bad Gateway", why)
             return
-        passing = HttpObserver(self._recorder, self._name)
+        observer = HttpObserver(self._recorder, self._name)
         try:
-            await self._both(client, server, passing)
+            await self._forward(client, server, observer)
         except ForeignHost:
             await server.drop()
-            await client.refuse(b"421 Misdirected Request", "the Host of this request is not this machine")
+            await client.refuse(b"421 Misdirected Request", "The Host header of this request does not name this machine.")
         finally:
-            passing.end("hung_up")
+            observer.end("hung_up")
             await server.drop()
             await client.drop()
 
-    async def _both(self, client: _Side, server: _Side, passing: HttpObserver) -> None:
-        """Pass on what comes from either side."""
-        asking = asyncio.create_task(self._asking(client, server, passing))
-        answering = asyncio.create_task(self._answering(server, client, passing))
+    async def _forward(self, client: _Connection, server: _Connection, observer: HttpObserver) -> None:
+        """Forward bytes in both directions."""
+        requests = asyncio.create_task(self._forward_requests(client, server, observer))
+        responses = asyncio.create_task(self._forward_responses(server, client, observer))
         try:
-            await asyncio.wait((asking, answering), return_when=asyncio.FIRST_COMPLETED)
-            if asking.done() and not asking.result():
+            await asyncio.wait((requests, responses), return_when=asyncio.FIRST_COMPLETED)
+            if requests.done() and not requests.result():
                 return
-            await answering
+            await responses
         finally:
-            asking.cancel()
-            answering.cancel()
-            await asyncio.gather(asking, answering, return_exceptions=True)
+            requests.cancel()
+            responses.cancel()
+            await asyncio.gather(requests, responses, return_exceptions=True)
 
-    async def _asking(self, client: _Side, server: _Side, passing: HttpObserver) -> bool:
-        """Pass on what the client sends, and then its end; False where the server cannot be told of that but by hanging up."""
+    async def _forward_requests(self, client: _Connection, server: _Connection, observer: HttpObserver) -> bool:
+        """Forward the client's bytes and its end. Return False if only hanging up can signal that end to the server."""
         while data := await client.read():
-            out = passing.asked(data)
+            out = observer.request_bytes(data)
             if out and not await server.write(out):
-                return True  # it may have said why
+                return True  # the server may still send a response
         return not client.broken and server.end()
 
-    async def _answering(self, server: _Side, client: _Side, passing: HttpObserver) -> None:
-        """Pass on what the server sends, and then its end."""
+    async def _forward_responses(self, server: _Connection, client: _Connection, observer: HttpObserver) -> None:
+        """Forward the server's bytes and its end.
+
+        Bytes are observed first, so that a client with a complete response finds it recorded.
+        """
         while data := await server.read():
+            observer.response_bytes(data)
             if not await client.write(data):
                 return
-            passing.answered(data)
-        if not client.ended:  # else the end may be its doing
-            passing.answered(b"")
-        passing.end("hung_up" if client.ended else "cut")
+        if not client.ended:  # otherwise the client may have caused the end
+            observer.response_bytes(b"")
+        observer.end("hung_up" if client.ended else "cut")
         if not server.broken:
             await client.finish()
 
 
-class _Side:
-    """A connection, to the client or to the server."""
+class _Connection:
+    """A connection to the client or to the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self.ended = self.broken = False
 
     async def read(self) -> bytes:
-        """What comes next; nothing where that is the end, or the connection broke."""
+        """Return the next bytes, or b"" at the end or if the connection broke."""
         data = b""
         try:
-            data = await self._reader.read(PIECE)
+            data = await self._reader.read(READ_BYTES)
         except OSError:
             self.broken = True
         self.ended = not data
         return data
 
     async def write(self, data: bytes) -> bool:
-        """Send; False where the connection broke."""
+        """Send bytes. Return False if the connection broke."""
         self._writer.write(data)
         try:
             await self._writer.drain()
@@ -213,33 +223,33 @@ class _Side:
         return not self.broken
 
     def end(self) -> bool:
-        """Say that no more comes; False where that cannot be said, as with TLS."""
+        """Signal the end of sending. Return False if that is impossible, as with TLS."""
         if self._writer.is_closing() or not self._writer.can_write_eof():
             return False
         self._writer.write_eof()
         return True
 
     async def finish(self) -> None:
-        """Close when all was sent."""
+        """Close after everything is sent."""
         self._writer.close()
-        with contextlib.suppress(OSError):  # it is gone
+        with contextlib.suppress(OSError):  # already disconnected
             await self._writer.wait_closed()
 
     async def drop(self) -> None:
-        """Hang up at once, as one hangs up whose connection broke; after `finish` there is nothing to do."""
+        """Reset the connection, as if it broke. Does nothing after `finish`."""
         if not self._writer.is_closing():
             self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._writer.transport.abort()
             await self.finish()
 
     async def refuse(self, status: bytes, why: str) -> None:
-        """Answer in place of the server, and close."""
+        """Send an error response in place of the server's, and close."""
         body = encode({"error": {"message": f"loopkit record: {why}", "type": "loopkit_record"}})
         head = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
         self._writer.write(head % (status, len(body)) + body)
         self.end()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LINGER):  # what it still sends is taken, or it would not read this
+            async with asyncio.timeout(REFUSAL_TIMEOUT):  # read what the client still sends, or it would not read this
                 while await self.read():
                     pass
         await self.finish()

@@ -1,8 +1,8 @@
-"""From an exchange that passes by to a line on disk.
+"""Recordings of requests and responses that pass by, one line per request on disk.
 
-A fault of the disk must not break another's agent: its traffic goes on, and the person is told, once for each request that is not
-recorded, in the log ``loopkit.record``; numbers of requests then leave a gap. Of headers only what names the engine, the type and
-the encoding is looked at, and none is kept: no key, cookie or query can be. Knows nothing of sockets.
+Disk errors do not stop the traffic. Each request that could not be recorded is logged to ``loopkit.record``, and its number is
+missing in the recording. Of the headers, only engine, content type and encoding are used, and none is kept, so that no key,
+cookie or query is written.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -24,28 +24,28 @@ from loopkit.record.response_reader import ResponseReader
 from loopkit.server.completion.usage import normalise
 from loopkit.session.line_file import LineFile, make_parents
 
-__all__ = ["How", "ObservedExchange", "Recorder"]
+__all__ = ["Ending", "ObservedExchange", "Recorder"]
 
-How: TypeAlias = Literal["whole", "hung_up", "cut"]
-"How an exchange ended: as it should, by the client, or by the server."
+Ending: TypeAlias = Literal["whole", "hung_up", "cut"]
+"How an exchange ended: complete, cancelled by the client, or broken off by the server."
 
 COMPLETIONS = ("/completions", "/responses", "/messages", "/completion")
-"How the path of a request ends that is answered by a model."
+"Ends of the paths of requests to a model."
 PROMPTS = ("messages", "input", "prompt")
-"Members of a body of which one is there."
+"Members of a request body, one of which has the prompt."
 
 _log = logging.getLogger("loopkit.record")
 
 
 class ObservedExchange:
-    """One request and its answer, as they pass by.
+    """A request and its response, collected while they pass by.
 
     Parameters
     ----------
     recorder : Recorder
-        Takes it when it has ended.
+        Writes the exchange when it has ended.
     path : str
-        Of the URL, without its query.
+        Path of the URL, without the query.
     """
 
     def __init__(self, recorder: Recorder, path: str) -> None:
@@ -53,42 +53,42 @@ class ObservedExchange:
         self.sent, self._started = Timestamp.now(), time.monotonic()
         self.body = bytearray()
         self.status: int | None = None
-        self.said: ResponseReader | None = None
-        self._over = False
+        self.response: ResponseReader | None = None
+        self._has_ended = False
 
-    def head(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        """The answer begins."""
-        self.status, self.said = status, ResponseReader({name.lower(): value for name, value in headers})
+    def start_response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        """Start the response."""
+        self.status, self.response = status, ResponseReader({name.lower(): value for name, value in headers})
 
-    def data(self, data: bytes) -> None:
-        """More of the answer's body."""
-        if self.said is not None:
-            self.said.take(data)
+    def feed(self, data: bytes) -> None:
+        """Add bytes of the response body."""
+        if self.response is not None:
+            self.response.feed(data)
 
-    def end(self, how: How) -> Future[None] | None:
-        """The exchange is over; only the first time counts. Gives what is done when its line is on disk."""
-        if self._over:
+    def end(self, ending: Ending) -> Future[None] | None:
+        """End the exchange and return a future of its line on disk. Later calls return None."""
+        if self._has_ended:
             return None
-        self._over = True
-        return self._recorder.take(self, how, Timestamp.now(), (time.monotonic() - self._started) * 1000)
+        self._has_ended = True
+        return self._recorder.save(self, ending, Timestamp.now(), (time.monotonic() - self._started) * 1000)
 
-    def record(self, how: How, ended: str, elapsed_ms: float, request: int) -> RecordedRequest | None:
-        """What is kept of it; None where it asks for no completion.
+    def to_record(self, ending: Ending, ended: str, elapsed_ms: float, request: int) -> RecordedRequest | None:
+        """Return the record of the exchange, or None if it has no prompt.
 
         Raises
         ------
         ValueError
-            Its body is no JSON object in UTF-8.
+            If the body is not a JSON object in UTF-8.
         """
         body = self.body.decode("utf-8")
-        asked = decode(body, dict[str, Any])
-        if not any(name in asked for name in PROMPTS):
+        members = decode(body, dict[str, Any])
+        if not any(name in members for name in PROMPTS):
             return None
-        said = self.said or ResponseReader({})
-        said.end()
-        read = normalise(said.usage, said.timings)
-        waited = None if said.first is None else (said.first - self._started) * 1000
-        over: How = "whole" if how == "hung_up" and said.final else how
+        response = self.response or ResponseReader({})
+        response.close()
+        normalised = normalise(response.usage, response.timings)
+        if ending == "hung_up" and response.is_complete:
+            ending = "whole"
         return RecordedRequest(
             time=ended,
             request=request,
@@ -96,84 +96,93 @@ class ObservedExchange:
             path=self.path,
             body=body,
             status=self.status,
-            ended="failed" if said.failed and over == "whole" else over,
-            usage=structs.replace(read.usage, ttft_ms=waited),
-            reported=UNSET if read.fault is None else Raw(encode(said.usage or said.timings)),
-            finish_reason=said.finish_reason,
-            response_id=said.response_id,
-            model=said.model or (asked["model"] if isinstance(asked.get("model"), str) else None),
-            engine=said.engine,
+            ended="failed" if response.has_failed and ending == "whole" else ending,
+            usage=structs.replace(
+                normalised.usage,
+                ttft_ms=None if response.first_token is None else (response.first_token - self._started) * 1000,
+            ),
+            reported=UNSET if normalised.fault is None else Raw(encode(response.usage or response.timings)),
+            finish_reason=response.finish_reason,
+            response_id=response.response_id,
+            model=response.model or (members["model"] if isinstance(members.get("model"), str) else None),
+            engine=response.engine,
             elapsed_ms=elapsed_ms,
         )
 
 
 class Recorder:
-    """Writes what has passed to ``<home>/recordings/<id>.jsonl``, in a thread of its own.
+    """Writes exchanges to ``<home>/recordings/<id>.jsonl``, in a thread of its own.
 
     Parameters
     ----------
     home : str or Path
-        Its directory is made at once, for a home that takes nothing is better known before anything passes.
+        Directory of ``recordings/``. It is created at once, so that an unusable directory is known before any traffic.
 
     Attributes
     ----------
     path : Path
-        The log; it is made with its first line.
+        The recording. The file is created with its first line.
     recorded, missed : int
-        Requests whose line is on disk, and those whose is not.
-    under_way : int
-        Requests that are not over, or whose line is being written.
+        Number of requests that are on disk, and that could not be written.
+    in_progress : int
+        Number of requests whose response has not ended.
     """
 
     def __init__(self, home: str | Path) -> None:
         if not isinstance(home, (str, Path)) or "\0" in str(home):
-            raise InvalidConfig("home", f"{home!r} is no path")
+            raise InvalidConfig("home", f"expected a path; got {home!r}", "Give a directory")
         self._home = Path(home)
-        self._log = self._new()
+        self._file = self._new_file()
         make_parents(self.path)
-        self.recorded = self.missed = self._begun = self._over = 0
+        self.recorded = self.missed = self._started = self._ended = 0
         self._writer = ThreadPoolExecutor(1, "loopkit-record")
+        self._last_line: Future[None] | None = None
 
     @property
     def path(self) -> Path:
-        return self._log.path
+        return self._file.path
 
-    def _new(self) -> LineFile:
+    @property
+    def in_progress(self) -> int:
+        return self._started - self._ended
+
+    def _new_file(self) -> LineFile:
         return LineFile(self._home / "recordings" / f"{SessionId.new()}.jsonl")
 
-    def begin(self, method: str, path: str) -> ObservedExchange | None:
-        """A request is sent; None where it is none of a completion, and only passed on."""
+    def start(self, method: str, path: str) -> ObservedExchange | None:
+        """Return an exchange for a request, or None if it is not a completion."""
         path = path.partition("?")[0]
         if method != "POST" or not path.endswith(COMPLETIONS):
             return None
-        self._begun += 1
+        self._started += 1
         return ObservedExchange(self, path)
 
-    @property
-    def under_way(self) -> int:
-        return self._begun - self._over
+    def save(self, exchange: ObservedExchange, ending: Ending, ended: str, elapsed_ms: float) -> Future[None]:
+        """Write an exchange that has ended, after those before it."""
+        self._ended += 1
+        self._last_line = self._writer.submit(self._write, exchange, ending, ended, elapsed_ms)
+        return self._last_line
 
-    def take(self, exchange: ObservedExchange, how: How, ended: str, elapsed_ms: float) -> Future[None]:
-        """Write an exchange that is over, in its turn."""
-        return self._writer.submit(self._write, exchange, how, ended, elapsed_ms)
+    def flush(self, timeout: float) -> None:
+        """Wait until the lines of all ended exchanges are written, for at most `timeout` seconds."""
+        if self._last_line is not None:
+            wait([self._last_line], timeout)
 
-    def _write(self, exchange: ObservedExchange, how: How, ended: str, elapsed_ms: float) -> None:
+    def _write(self, exchange: ObservedExchange, ending: Ending, ended: str, elapsed_ms: float) -> None:
         number = self.recorded + self.missed + 1
         try:
-            record = exchange.record(how, ended, elapsed_ms, number)
+            record = exchange.to_record(ending, ended, elapsed_ms, number)
             if record is not None:
-                self._log.write(encode_recorded(record))
+                self._file.write(encode_recorded(record))
                 self.recorded += 1
         except (SessionIOError, EncodeError, ValueError) as error:
             self.missed += 1
-            _log.warning("request %d (POST %s) is not recorded; it was passed on. %s", number, exchange.path, error)
-            if isinstance(error, SessionIOError) and error.doing != "append":  # what the file holds is not known
-                self._log.close()
-                self._log = self._new()
-        finally:
-            self._over += 1
+            _log.warning("Request %d (POST %s) was passed on but not recorded. %s", number, exchange.path, error)
+            if isinstance(error, SessionIOError) and error.doing != "append":  # the end of the file is unknown
+                self._file.close()
+                self._file = self._new_file()
 
     def close(self) -> None:
-        """Wait until all is written; a second time does nothing."""
+        """Wait until all lines are written, and close the file. Safe to call twice."""
         self._writer.shutdown()
-        self._log.close()
+        self._file.close()

@@ -1,7 +1,7 @@
-"""A transport for clients that speak through httpx, or through its successor httpx2, as the OpenAI and Anthropic SDKs do.
+"""A recording transport for clients that use httpx or its successor httpx2, as the OpenAI and Anthropic SDKs do.
 
-It hands every request to another transport and looks on. Which of the two libraries the client uses is seen by its requests, so
-one object serves both, with and without asyncio. Knows nothing of what is sent.
+It passes each request to another transport. One object serves both libraries, with and without asyncio, because the class of a
+request tells which library the client uses.
 """
 
 from __future__ import annotations
@@ -12,63 +12,100 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
-from loopkit.record.recorder import How, ObservedExchange, Recorder
+from loopkit.record.recorder import Ending, ObservedExchange, Recorder
 from loopkit.reprs import counted
 
-__all__ = ["Transport"]
+if TYPE_CHECKING:  # a type checker wants a subclass of each library's classes, which need not be installed
+    import httpx
+    import httpx2
+
+    class _AnyTransport(httpx.BaseTransport, httpx.AsyncBaseTransport, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+        def handle_request(self, request: Any) -> Any: ...
+
+        async def handle_async_request(self, request: Any) -> Any: ...
+
+else:
+    _AnyTransport = object
+
+__all__ = ["InnerTransport", "Transport"]
 
 
-class Transport:
-    """Records what passes through it; made by `loopkit.record.transport`."""
+class SyncTransport(Protocol):
+    """A transport for synchronous clients, of httpx or httpx2."""
 
-    def __init__(self, home: str | Path, inner: Any = None) -> None:
-        self._recorder, self._inner = Recorder(home), inner
+    def handle_request(self, request: Any, /) -> Any:
+        """Send a request."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class AsyncTransport(Protocol):
+    """A transport for asynchronous clients, of httpx or httpx2."""
+
+    async def handle_async_request(self, request: Any, /) -> Any:
+        """Send a request."""
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+
+
+InnerTransport: TypeAlias = SyncTransport | AsyncTransport
+"A transport of httpx or httpx2."
+
+
+class Transport(_AnyTransport):
+    """A recording transport, returned by `loopkit.record.transport`."""
+
+    def __init__(self, home: str | Path, inner: InnerTransport | None = None) -> None:
+        self._recorder = Recorder(home)
+        self._inner: Any = inner
 
     @property
     def path(self) -> Path:
-        """The recording; it is made with its first line."""
+        """The recording. The file is created with its first line."""
         return self._recorder.path
 
     def handle_request(self, request: Any) -> Any:
-        """Send a request of a client, as every transport does."""
+        """Send a request of a synchronous client."""
         library = _library(request)
         inner = self._inner = self._inner or library.HTTPTransport()
-        exchange = self._recorder.begin(request.method, request.url.raw_path.decode("ascii"))
+        exchange = self._recorder.start(request.method, request.url.raw_path.decode("ascii"))
         if exchange is None:
             return inner.handle_request(request)
         exchange.body += request.read()
         try:
             response = inner.handle_request(request)
         except BaseException as error:
-            exchange.end(_how(error))
+            exchange.end(_ending(error))
             raise
-        return _watched(library, response, exchange)
+        return _observed(library, response, exchange)
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request of an asynchronous client."""
         library = _library(request)
         inner = self._inner = self._inner or library.AsyncHTTPTransport()
-        exchange = self._recorder.begin(request.method, request.url.raw_path.decode("ascii"))
+        exchange = self._recorder.start(request.method, request.url.raw_path.decode("ascii"))
         if exchange is None:
             return await inner.handle_async_request(request)
         exchange.body += await request.aread()
         try:
             response = await inner.handle_async_request(request)
         except BaseException as error:
-            exchange.end(_how(error))
+            exchange.end(_ending(error))
             raise
-        return _watched(library, response, exchange)
+        return _observed(library, response, exchange)
 
     def close(self) -> None:
-        """Close the transport inside, and wait until all is written."""
+        """Close the inner transport and wait until the recording is written."""
         if self._inner is not None:
             self._inner.close()
         self._recorder.close()
 
     async def aclose(self) -> None:
-        """Close the transport inside, and wait until all is written."""
+        """Close the inner transport and wait until the recording is written."""
         if self._inner is not None:
             await self._inner.aclose()
         self._recorder.close()
@@ -90,40 +127,40 @@ class Transport:
 
 
 def _library(request: Any) -> ModuleType:
-    """The library that a request is of."""
+    """Return the library of a request: httpx or httpx2."""
     return importlib.import_module(type(request).__module__.partition(".")[0])
 
 
-def _how(error: BaseException) -> How:
-    """Who broke off: an exception comes from the server, and Ctrl-C, a task's end or a generator's from the client."""
+def _ending(error: BaseException) -> Ending:
+    """Return who ended an exchange. Ctrl-C, cancelled tasks and closed generators are not `Exception` and mean the client."""
     return "cut" if isinstance(error, Exception) else "hung_up"
 
 
-def _wait(written: Future[None] | None) -> None:
-    """Wait for a line: whoever has read an answer finds it in the recording."""
-    if written is not None:
-        written.result()
+def _wait(line: Future[None] | None) -> None:
+    """Wait for a line, so that a client with a complete response finds it in the recording."""
+    if line is not None:
+        line.result()
 
 
-def _watched(library: ModuleType, response: Any, exchange: ObservedExchange) -> Any:
-    if response.is_closed:  # it was read and decoded already, by a cache or a mock
-        exchange.head(response.status_code, {**response.headers, "content-encoding": "identity"}.items())
-        exchange.data(response.content)
+def _observed(library: ModuleType, response: Any, exchange: ObservedExchange) -> Any:
+    if response.is_closed:  # already read and decoded, for example by a cache or a mock
+        exchange.start_response(response.status_code, {**response.headers, "content-encoding": "identity"}.items())
+        exchange.feed(response.content)
         _wait(exchange.end("whole"))
     else:
-        exchange.head(response.status_code, response.headers.items())
-        response.stream = _kind(library)(response.stream, exchange)
+        exchange.start_response(response.status_code, response.headers.items())
+        response.stream = _stream_class(library)(response.stream, exchange)
     return response
 
 
 @functools.cache
-def _kind(library: ModuleType) -> type[_Stream]:
-    """The class of a body that is looked at: its client asks for one of the library's own."""
-    return type("Watched", (_Stream, library.SyncByteStream, library.AsyncByteStream), {})
+def _stream_class(library: ModuleType) -> type[_ObservedStream]:
+    """Return the observed stream as a subclass of the library's own, which its clients require."""
+    return type("ObservedStream", (_ObservedStream, library.SyncByteStream, library.AsyncByteStream), {})
 
 
-class _Stream:
-    """The body of an answer, looked at as it is read."""
+class _ObservedStream:
+    """The body of a response, observed while it is read."""
 
     def __init__(self, stream: Any, exchange: ObservedExchange) -> None:
         self._stream, self._exchange = stream, exchange
@@ -131,20 +168,20 @@ class _Stream:
     def __iter__(self) -> Iterator[bytes]:
         try:
             for data in self._stream:
-                self._exchange.data(data)
+                self._exchange.feed(data)
                 yield data
         except BaseException as error:
-            _wait(self._exchange.end(_how(error)))
+            _wait(self._exchange.end(_ending(error)))
             raise
         _wait(self._exchange.end("whole"))
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for data in self._stream:
-                self._exchange.data(data)
+                self._exchange.feed(data)
                 yield data
         except BaseException as error:
-            self._exchange.end(_how(error))
+            self._exchange.end(_ending(error))
             raise
         self._exchange.end("whole")
 

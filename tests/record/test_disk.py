@@ -49,8 +49,8 @@ def test_a_full_disk_does_not_stop_the_proxy(tmp_path: Path, caplog: pytest.LogC
         proxy.close()
         assert repr(proxy).endswith("recorded 2, not recorded 2")
         assert [each.request for each in recorded(proxy.path)] == [1, 4]
-    told = [message for message in caplog.messages if "is not recorded; it was passed on" in message]
-    assert [message.split(" (")[0] for message in told] == ["request 2", "request 3"]
+    told = [message for message in caplog.messages if "was passed on but not recorded" in message]
+    assert [message.split(" (")[0] for message in told] == ["Request 2", "Request 3"]
     assert all(f"{proxy.path}: cannot append: File too large" in message for message in told)
     assert verify(tmp_path).ok
 

@@ -232,7 +232,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path, caplog
         with dial(proxy.url) as client:
             client.sendall(LENGTH)
             assert rest(client).startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
-    assert "cannot be reached" in caplog.text
+    assert "Cannot connect to" in caplog.text
 
 
 def test_a_server_that_is_not_there_is_a_502(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -242,8 +242,8 @@ def test_a_server_that_is_not_there_is_a_502(tmp_path: Path, caplog: pytest.LogC
         client.sendall(LENGTH)
         answer = rest(client)
     assert answer.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
-    assert f"loopkit record: {gone.url} cannot be reached: ".encode() in answer
-    assert "cannot be reached" in caplog.text
+    assert f"loopkit record: Cannot connect to {gone.url}: ".encode() in answer
+    assert "Cannot connect to" in caplog.text
     assert list((tmp_path / "recordings").iterdir()) == []
 
 
@@ -262,7 +262,7 @@ def test_nothing_listens_beyond_loopback(tmp_path: Path) -> None:
         listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         where = [row[1].split(":")[0] for row in listening if row[3] == "0A" and int(row[1].split(":")[1], 16) == port]
         assert where == ["0100007F"]
-        with pytest.raises(InvalidConfig, match=f"port: 127.0.0.1:{port} cannot be listened on: Address already in use"):
+        with pytest.raises(InvalidConfig, match=f"port: cannot listen on 127.0.0.1:{port}: Address already in use"):
             record.proxy("http://localhost:1", tmp_path, port=port)
 
 
@@ -279,7 +279,7 @@ def test_an_address_that_is_none_is_refused_without_repeating_it(url: str, tmp_p
 @pytest.mark.parametrize("home", [5, None, b"runs", "\0"])
 def test_a_home_that_is_no_path_is_named(home: Any) -> None:
     for begin in (record.transport, partial(record.proxy, "http://localhost:1")):
-        with pytest.raises(InvalidConfig, match=r"home: .* is no path"):
+        with pytest.raises(InvalidConfig, match=r"home: expected a path; got "):
             begin(home)
 
 
@@ -315,6 +315,24 @@ def test_keys_are_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
         shown = repr(proxy) + proxy._repr_html_() + caplog.text
         (one,) = recorded(proxy.path)
     assert (one.path, one.status) == ("/v1/chat/completions", 401)
-    assert "is not recorded; it was passed on" in caplog.text
+    assert "was passed on but not recorded" in caplog.text
     assert "s3cr3t" not in shown
     assert all(b"s3cr3t" not in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize("answer", [WHOLE, CHUNKED, ENDING])
+def test_a_repr_counts_a_complete_response_as_recorded_at_once(answer: bytes, tmp_path: Path) -> None:
+    gate = threading.Event()
+    with Tee((1, [lambda: gate.wait(30), answer])) as server, record.proxy(server.url, tmp_path) as proxy:
+        for number in range(1, 11):
+            gate.clear()
+            with dial(proxy.url) as client:
+                client.sendall(post(port_of(proxy.url)))
+                latest = time.monotonic() + 30
+                while ", in progress 1" not in repr(proxy):
+                    assert time.monotonic() < latest
+                gate.set()
+                assert until(client, answer[-5:]).endswith(answer[-5:])
+                if answer is ENDING:
+                    assert rest(client) == b""
+                assert repr(proxy).endswith(f"recorded {number}")

@@ -117,7 +117,7 @@ def test_plain_httpx_and_asyncio_have_one_transport(tiny: Server, tmp_path: Path
     headers = {"Authorization": f"Bearer {key(tiny)}"}
     body = {"prompt": "Hi", "n_predict": 3}
 
-    async def ask(transport: Any) -> None:
+    async def ask(transport: record.Transport) -> None:
         async with openai.AsyncOpenAI(
             base_url=f"{tiny.url}/v1", api_key=key(tiny), http_client=httpx2.AsyncClient(transport=transport)
         ) as client:
@@ -222,5 +222,5 @@ def test_the_command_ends_with_a_signal_and_says_what_it_did(tiny: Server, tmp_p
         process.send_signal(signal.SIGTERM)
         out, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (0, "")
-    assert out.splitlines()[-1] == f"Proxy {url}: before {tiny.url}, recorded 1"
+    assert out.splitlines()[-1] == f"Proxy {url}: server {tiny.url}, recorded 1"
     assert key(tiny) not in out

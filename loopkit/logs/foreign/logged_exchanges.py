@@ -19,6 +19,7 @@ from loopkit.logs.foreign.entries import Entry, MessageEntry, RequestEntry
 from loopkit.logs.foreign.message_text import call_text, message_record
 from loopkit.logs.foreign.text_source import SourceLine, TextSource
 from loopkit.logs.own.impossible_reuse import why_impossible
+from loopkit.server.completion.finish_reason import finish_reason
 from loopkit.server.completion.usage import normalise
 
 __all__ = ["LoggedExchange", "embedded_json", "exchange_entries", "response_facts", "to_log_time"]
@@ -182,7 +183,7 @@ def response_facts(
     finish = None
     for chunk in _dicts(value if isinstance(value, list) else [value]):
         found |= {name: each for name, each in chunk.items() if each is not None}
-        finish = _finish(chunk) or finish
+        finish = finish_reason(chunk) or finish
     if found.get("error"):
         return None
     counts, timings = (each if isinstance(each, dict) else None for each in (found.get("usage") or usage, found.get("timings")))
@@ -198,14 +199,6 @@ def response_facts(
         source.add_impossible_reuse(line, why)
     texts = {"response": found.get("id"), "model": found.get("model"), "finish_reason": finish}
     return {"usage": counted.usage, "engine": engine, **{name: text for name, text in texts.items() if isinstance(text, str)}}
-
-
-def _finish(chunk: dict[str, Any]) -> Any:
-    details = chunk.get("incomplete_details")
-    choices = _dicts(chunk.get("choices"))
-    reasons = [choices[0].get("finish_reason") if choices else None, chunk.get("stop_reason"), chunk.get("stop_type")]
-    reasons += [details.get("reason") if isinstance(details, dict) else None]
-    return next((reason for reason in reasons if reason), chunk.get("status") if chunk.get("object") == "response" else None)
 
 
 def _message_entry(message: bytes, link: dict[str, Any], offset: int | None) -> MessageEntry:
