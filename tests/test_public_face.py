@@ -98,7 +98,7 @@ EXAMPLES: dict[str, tuple[object, ...]] = {
     "SessionIOError": ("runs/sessions/s1/0.jsonl", "append", "No space left on device"),
     "SessionClosed": ("runs/sessions/s1",),
     "EncodeError": ("user.content", "a lone surrogate"),
-    "OutOfOrder": ("usage", "a usage record cannot stand here"),
+    "OutOfOrder": ("usage", "a usage record is not allowed here"),
     "TornLog": ("runs/sessions/s1/0.jsonl", 3, 120, "crc", "runs/sessions/s1"),
     "BaselineError": ("0.baseline.json", "not UTF-8"),
     "BaselineMismatch": ("0.baseline.json", "aa", "bb"),

@@ -365,11 +365,11 @@ def _requests(path: Path) -> Session | list[Prompt]:
     from loopkit.ids import SessionId
     from loopkit.logs.loading import load
     from loopkit.session.session import Session
-    from loopkit.session.store import need_one
+    from loopkit.session.store import refuse_home
 
     if (path / "0.jsonl").exists():
         return Session.read(path.absolute().parent.parent, SessionId(path.absolute().name))
-    need_one(path)
+    refuse_home(path)
     return list(load(path).requests())
 
 

@@ -18,7 +18,7 @@ from loopkit.errors import InvalidConfig, InvalidId, LogError, SessionIOError, T
 from loopkit.memory.database import VERSION, apply, connect, create, dump_lines
 from loopkit.memory.lines import ChunkLine, Line, decode_line, encode_line
 from loopkit.memory.types import Chunk
-from loopkit.session.disk import AppendFile, DirectoryLock, create_file, need_writing, remove_file, sync_directory
+from loopkit.session.disk import AppendFile, DirectoryLock, create_file, remove_file, require_writable, sync_directory
 from loopkit.session.journal import Fault, Place, body_of, checked_blocks, close_line, open_regular, torn
 from loopkit.session.line_file import make_parents
 
@@ -102,7 +102,7 @@ class Store:
         SessionIOError
             When the system refuses.
         """
-        need_writing(self.dir)
+        require_writable(self.dir)
         make_parents(self.lines)
         with _locked(self.dir), self._connected(to_write=True) as db, _transaction(db):
             writing = Writing(db, self.catch_up(db))
@@ -127,7 +127,7 @@ class Store:
         LogError
             When there are no lines.
         """
-        need_writing(self.dir)
+        require_writable(self.dir)
         if not self.lines.exists():
             raise LogError(str(self.lines), "there is no memory here", "Memory.ingest makes one")
         with _locked(self.dir):

@@ -1,8 +1,8 @@
-"""The system calls of a session: new files, appends that are whole or undone, and the lock of the one writer.
+"""System calls of a session: create, append, sync, remove, and the lock of the single writer.
 
-Files are made with mode 0600 and directories with 0700, whatever the umask, and both are synced with the directory that names
-them. Knows nothing of records: bytes go in, and a ``SessionIOError`` with the path comes out where the system refuses.
-Linux in full, macOS as far as it goes; on Windows sessions can only be read.
+Files get mode 0600 and directories 0700, whatever the umask. New files and directories are synced together with their parent
+directory. Every refusal of the operating system becomes a ``SessionIOError`` with the path. Linux is fully supported and macOS as
+far as its system calls allow; on Windows sessions can only be read.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = [
     "DirectoryLock",
     "create_file",
     "make_directory",
-    "need_writing",
     "remove",
     "remove_file",
+    "require_writable",
     "sync_directory",
 ]
 
@@ -39,8 +39,8 @@ def _naming(path: Path, doing: str) -> Iterator[None]:
         raise SessionIOError(str(path), doing, describe(error)) from error
 
 
-def need_writing(path: Path) -> None:
-    """Refuse where sessions can only be read."""
+def require_writable(path: Path) -> None:
+    """Raise ``SessionIOError`` on systems where sessions can only be read."""
     if sys.platform == "win32":
         raise SessionIOError(
             str(path), "open for writing", "on Windows sessions can only be read", "Use Session.read, or work in WSL"
@@ -51,24 +51,24 @@ def _write_whole(fd: int, data: bytes) -> None:
     while data:
         written = os.write(fd, data)
         if written == 0:
-            raise OSError(0, "the system wrote nothing and did not say why")
+            raise OSError(0, "the system wrote 0 bytes without an error")
         data = data[written:]
 
 
 def _sync_data(fd: int) -> None:
-    if sys.platform == "darwin":  # has no fdatasync
+    if sys.platform == "darwin":  # macOS has no fdatasync
         os.fsync(fd)
     else:
         os.fdatasync(fd)
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory that must not exist, and those above it that do not.
+    """Create a directory that must not exist, and its missing parents.
 
     Raises
     ------
     SessionExists
-        When something stands there.
+        If the path exists.
     """
     for parent in reversed(path.parents):
         with _naming(parent, "make the directory"), contextlib.suppress(FileExistsError):
@@ -100,13 +100,13 @@ def _sync_path(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory lasting."""
+    """Sync a directory, so that new names in it survive a power failure."""
     with _naming(path, "sync the directory"):
         _sync_path(path)
 
 
 def create_file(path: Path, data: bytes) -> None:
-    """Write a file that must not exist, and sync it; where that fails, no file is left."""
+    """Write and sync a file that must not exist. If this fails, no file remains."""
     with _naming(path, "create"):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -123,7 +123,7 @@ def create_file(path: Path, data: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Take back a file or an empty directory of an attempt that failed: as far as it goes, for the failure is what counts."""
+    """Remove a file or an empty directory after a failure. Errors are ignored, because the first failure is reported."""
     with contextlib.suppress(OSError):
         if path.is_dir():
             os.rmdir(path)
@@ -132,7 +132,7 @@ def remove(path: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file that may not be there."""
+    """Remove a file if it exists."""
     with _naming(path, "remove"), contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
@@ -145,7 +145,12 @@ class AppendFile:
     path : Path
         The file.
     size : int
-        Its bytes, as they were read and checked.
+        Size in bytes of the content that was read and checked.
+
+    Raises
+    ------
+    SessionIOError
+        If the file cannot be opened, or has another size.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -156,26 +161,29 @@ class AppendFile:
             found = os.fstat(self._fd).st_size
         if found != size:
             self.close()
-            raise SessionIOError(str(path), "go on", f"it has {found} bytes, and {size} were read", "Something else writes to it")
+            why = f"it has {found} bytes, but {size} bytes were read"
+            raise SessionIOError(
+                str(path), "append", why, "Another program writes to the file: stop it, then open the session again"
+            )
 
-    def look(self) -> None:
-        """See that the file is there and ends where this process has left it.
+    def check_unchanged(self) -> None:
+        """Check that the file exists and ends where this process left it.
 
         Raises
         ------
         SessionIOError
-            When something else has removed or changed it; it was not touched.
+            If another program removed or changed the file.
         """
         try:
             found = os.fstat(self._fd)
         except OSError as error:
             raise SessionIOError(str(self.path), "append", describe(error)) from error
         if found.st_nlink == 0 or found.st_size != self._size:
-            what = "it was removed" if found.st_nlink == 0 else f"it has {found.st_size} bytes, and {self._size} were written"
-            raise SessionIOError(str(self.path), "go on", what, "Something else changes the session's files")
+            why = "it was removed" if found.st_nlink == 0 else f"it has {found.st_size} bytes, but {self._size} were written"
+            raise SessionIOError(str(self.path), "append", why, "Another program changes the session's files")
 
     def append(self, data: bytes) -> None:
-        """Write and sync. After an error the file has to be cut back; after a failed sync nothing can be said of its end."""
+        """Write and sync. After an error, call :meth:`cut`; after a failed sync, the content on disk is unknown."""
         doing = "append"
         try:
             _write_whole(self._fd, data)
@@ -186,7 +194,7 @@ class AppendFile:
         self._size += len(data)
 
     def cut(self, size: int) -> None:
-        """Cut the file back to ``size`` bytes, where it is longer."""
+        """Truncate the file to ``size`` bytes if it is longer."""
         with _naming(self.path, "cut back to the last record"):
             if os.fstat(self._fd).st_size > size:
                 os.ftruncate(self._fd, size)
@@ -194,8 +202,8 @@ class AppendFile:
         self._size = size
 
     def close(self) -> None:
-        """Close; a second time does nothing."""
-        fd, self._fd = self._fd, -1  # first: an interrupt in between must not have another's file closed the second time
+        """Close the file. Safe to call twice."""
+        fd, self._fd = self._fd, -1  # first, so that an interrupt cannot make a second call close another file's descriptor
         if fd >= 0:
             os.close(fd)
 
@@ -203,21 +211,22 @@ class AppendFile:
 
 
 class DirectoryLock:
-    """The one writer's lock: the operating system's, on the directory's handle. It goes with the process, by SIGKILL too.
+    """The lock of the single writer: an operating-system lock on the directory.
 
-    A child made by ``fork`` gives its copy of the handle up, so that it neither holds the lock nor keeps it alive.
+    The lock ends with the process, also after SIGKILL. A forked child closes its copy of the handle, so it neither has the lock
+    nor keeps it.
 
     Parameters
     ----------
     path : Path
         The directory.
     wait : bool
-        Whether to wait for another writer to be done.
+        Wait until another writer has finished.
 
     Raises
     ------
     SessionLocked
-        When another writer has it, in this process or another; with its process id where the system tells it.
+        If another writer has the lock, in this or another process. It has the process id if the system reports one.
     """
 
     def __init__(self, path: Path, *, wait: bool = False) -> None:
@@ -238,12 +247,12 @@ class DirectoryLock:
 
     @property
     def held(self) -> bool:
-        """False once released, and in a forked child."""
+        """False after :meth:`release`, and in a forked child."""
         return self._fd >= 0
 
     def release(self) -> None:
-        """Give the lock up; a second time does nothing."""
-        fd, self._fd = self._fd, -1  # first: an interrupt in between must not have another's file closed the second time
+        """Release the lock. Safe to call twice."""
+        fd, self._fd = self._fd, -1  # first, so that an interrupt cannot make a second call close another file's descriptor
         if fd >= 0:
             os.close(fd)
 
@@ -263,7 +272,7 @@ if sys.platform != "win32":
 
 
 def _holder(stat: os.stat_result) -> int | None:
-    """The process that holds a lock on a directory, from the system's table of locks."""
+    """Return the id of the process that has the lock of a directory, from the system's table of locks."""
     name = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
     try:
         with open("/proc/locks") as table:

@@ -1,9 +1,8 @@
-r"""The log on disk, line by line: where a line ends, and the CRC-32 that chains it to the line before.
+"""The lines of a log: line ends, and the CRC-32 that chains each line to the line before.
 
-A line is a record's JSON, its last member ``"crc"``: the CRC-32 of the line's bytes before the comma that stands before it,
-continued from the line before. So a changed byte, and a line lost, doubled or moved, is seen and named. Nothing here writes, and
-nothing is ever passed over: the first fault is a :class:`~loopkit.errors.TornLog` with file, line and byte offset.
-Knows nothing of what the lines say.
+A line is a record's JSON with ``"crc"`` as its last member: the CRC-32 of the line's bytes before the comma in front of it,
+continued from the line before. This finds changed bytes and lines that were lost, repeated or moved. The first fault raises
+:class:`~loopkit.errors.TornLog` with file, line and byte offset.
 """
 
 from __future__ import annotations
@@ -23,50 +22,52 @@ from loopkit.errors import SessionIOError, TornLog, describe
 __all__ = ["Block", "Fault", "Place", "body_of", "checked_blocks", "close_line", "open_regular", "torn"]
 
 BLOCK = 1 << 16
-"""Bytes read at once: small enough that the allocator takes and gives them without the system, so memory stays flat."""
+"""Bytes per read: small enough that the allocator reuses its memory without the system, so memory stays constant."""
 
 _TAIL_SIZE = len(b',"crc":"00000000"}\n')
 _TAIL_FORM = re.compile(rb',"crc":"([0-9a-f]{8})"\}\Z')
 _TAIL = itemgetter(slice(-_TAIL_SIZE, None))
 
 body_of = itemgetter(slice(-_TAIL_SIZE))
-"""A line as far as the comma before ``"crc"``: a record's JSON without its closing brace."""
+"""Return a line up to the comma before ``"crc"``: a record's JSON without its closing brace."""
 
 
 class Block(NamedTuple):
-    """Sound lines that follow one another."""
+    """Consecutive sound lines."""
 
     line: int
-    "Number of the first, from 1."
+    "Number of the first line, from 1."
     offset: int
-    "Its byte offset in the file."
+    "Byte offset of the first line in the file."
     lines: list[bytes]
-    "Each with its line feed."
+    "The lines, each with its line feed."
     crc: int
-    "Value of the last of them."
+    "Checksum of the last line."
 
     def offset_of(self, index: int) -> int:
-        """Byte offset of ``lines[index]``."""
+        """Return the byte offset of ``lines[index]``."""
         return self.offset + sum(map(len, self.lines[:index]))
 
 
 class Place(NamedTuple):
-    """Where a line begins."""
+    """The start of a line."""
 
     line: int = 1
-    "Its number."
+    "Line number, from 1."
     offset: int = 0
+    "Byte offset in the file."
     crc: int = 0
-    "Value of the line before it."
+    "Checksum of the line before."
 
 
 class Fault(NamedTuple):
-    """What is wrong with a session's file, and where."""
+    """A fault in a file of a session."""
 
     path: str
     line: int | None
-    "From 1; None where the file is no log."
+    "Line number, from 1; None if the file is not a log."
     offset: int | None
+    "Byte offset in the file; None if the file is not a log."
     why: str
 
     def __str__(self) -> str:
@@ -75,19 +76,19 @@ class Fault(NamedTuple):
 
 
 def close_line(body: bytes, crc: int) -> tuple[bytes, int]:
-    r"""Close a line.
+    r"""Append the checksum to a line.
 
     Parameters
     ----------
     body : bytes
         A record's JSON without its closing brace.
     crc : int
-        The value of the line before; 0 at the start of a file.
+        Checksum of the line before; 0 at the start of a file.
 
     Returns
     -------
     tuple of (bytes, int)
-        The line with its ``\n``, and its value.
+        The whole line with its ``\n``, and its checksum.
 
     Examples
     --------
@@ -99,12 +100,12 @@ def close_line(body: bytes, crc: int) -> tuple[bytes, int]:
 
 
 def open_regular(path: Path, buffering: int = BLOCK) -> BinaryIO:
-    """Open a file to read it.
+    """Open a regular file for reading.
 
     Raises
     ------
     OSError
-        When the system refuses; also for what is not a regular file: a FIFO would let the reader wait for ever.
+        If the system refuses, or the path is not a regular file: opening a FIFO would wait forever.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -117,38 +118,37 @@ def checked_blocks(
     session_dir: Path | None = None,
     faults: list[Fault] | None = None,
     size: int = BLOCK,
-    start: Place = Place(),  # noqa: B008  it cannot be changed
+    start: Place = Place(),  # noqa: B008  a Place is immutable
 ) -> Iterator[Block]:
-    r"""Read a log in blocks of whole lines, and check of each line that it ends in ``\n`` and carries the right ``crc``.
+    r"""Read a log in blocks of whole lines, and check each line's ending and checksum.
 
-    What stands before the ``crc`` is not looked at. Memory does not grow with the file.
+    The records themselves are not checked. Memory does not grow with the file.
 
     Parameters
     ----------
     path : Path
         A log, such as ``0.jsonl``.
     session_dir : Path, optional
-        The session that it belongs to, so that the error can name the command that salvages it.
+        Directory of the log's session, so that the error can name the command to salvage it.
     faults : list of Fault, optional
-        Where given, a fault is put here instead of raised, and the rest of the file is checked as well. No block is given out
-        behind the first fault. The chain goes on from each line's recorded value, so one defect is one fault (three where a line
-        was moved).
+        List that collects all faults of the file, instead of an error at the first one. No block is yielded after the first
+        fault. The check continues from each line's recorded checksum, so a defect is one fault (three if a line was moved).
     size : int
-        Bytes to read at once.
+        Bytes per read.
     start : Place
-        The line to begin with; those before it are not read.
+        The line to begin with. Earlier lines are not read.
 
     Yields
     ------
     Block
-        The sound lines in front of the first fault.
+        The sound lines before the first fault.
 
     Raises
     ------
     TornLog
-        At the first fault, after the sound lines before it were given out.
+        At the first fault, after the sound lines before it were yielded.
     SessionIOError
-        When the file cannot be read.
+        If the file cannot be read.
     """
     line, offset, chain, whole = start.line, start.offset, _Chain(start.crc), True
     unfinished = b""
@@ -176,20 +176,20 @@ def checked_blocks(
     except OSError as error:
         raise SessionIOError(str(path), "read", describe(error)) from error
     if unfinished:
-        why, at = _why(unfinished, line)
-        why = "the last line does not end in a line feed" + (f": {why}" if why else ", though it is whole")
+        why, at = _why(unfinished)
+        why = "the last line does not end in a line feed" + (f": {why}" if why else ", but is otherwise whole")
         _report([Fault(str(path), line, offset + at, why)], session_dir, faults, at_end=True)
 
 
 class _Chain(NamedTuple):
     crc: int
-    "Value of the last line."
+    "Checksum of the last line."
     doubtful: bool = False
-    "The last line had none: the next one's is taken as it stands."
+    "True if the last line had no checksum. The checksum of the next line is then accepted unchecked."
 
 
 def _tails(crcs: list[int]) -> bytes:
-    """The ends of the lines that have these values, joined; all at once, for that is ten times as fast as line by line."""
+    """Return the joined ends of the lines that have these checksums: ten times as fast as line by line."""
     if not crcs:
         return b""
     digits = struct.pack(f">{len(crcs)}I", *crcs).hex(",", 4)
@@ -201,13 +201,13 @@ def _line_by_line(path: str, lines: list[bytes], line: int, offset: int, chain: 
     for number, text in enumerate(lines, line):
         form = _TAIL_FORM.search(text)
         if form is None:
-            why, at = _why(text, number)
+            why, at = _why(text)
             faults.append(Fault(path, number, offset + at, why))
             chain = _Chain(chain.crc, doubtful=True)
         else:
             recorded, crc = int(form[1], 16), crc32(text[: form.start()], chain.crc)
             if crc != recorded and not chain.doubtful:
-                why, at = _why(text, number)
+                why, at = _why(text)
                 faults.append(Fault(path, number, offset + at, why or _why_crc(recorded, crc)))
             chain = _Chain(recorded)
         offset += len(text) + 1
@@ -216,21 +216,21 @@ def _line_by_line(path: str, lines: list[bytes], line: int, offset: int, chain: 
 
 def _why_crc(recorded: int, crc: int) -> str:
     return (
-        f"its crc is {recorded:08x}, but its bytes behind the lines before it give {crc:08x}: "
+        f"its crc is {recorded:08x}, but its bytes and the lines before it give {crc:08x}: "
         "a byte was changed, or a line was lost, doubled or moved"
     )
 
 
-def _why(text: bytes, line: int) -> tuple[str, int]:
-    """Say what is wrong with a line by itself, and at which of its bytes; ``""`` where only its ``crc`` is."""
+def _why(text: bytes) -> tuple[str, int]:
+    """Return the fault of a single line and its byte in the line; ``""`` if only the ``crc`` is wrong."""
     if not text.strip():
         return ("an empty line" if not text else f"a blank line of {len(text)} bytes"), 0
     if (at := text.find(b"\0")) >= 0:
         return f"{text.count(0)} NUL bytes", at
     if text.startswith(b"\xef\xbb\xbf"):
-        return "a byte order mark (BOM), which no log begins with" if line == 1 else "a byte order mark (BOM)", 0
+        return "a byte order mark (BOM)", 0
     if text.endswith(b'"}\r'):
-        return "it ends in CRLF, not LF: something rewrote the line ends", len(text) - 1
+        return "it ends in CRLF, not LF: a program changed the line ends", len(text) - 1
     try:
         text.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -252,6 +252,6 @@ def _report(found: list[Fault], session_dir: Path | None, faults: list[Fault] | 
 
 
 def torn(fault: Fault, session_dir: Path | None, *, at_end: bool = False) -> TornLog:
-    """The error of a fault in a log."""
+    """Return the error for a fault in a log."""
     where = None if session_dir is None else str(session_dir)
     return TornLog(fault.path, fault.line or 0, fault.offset or 0, fault.why, where, at_end=at_end)

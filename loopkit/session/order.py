@@ -1,8 +1,9 @@
-"""Which record may follow which: one pure machine, asked by whoever reads a log and whoever writes one.
+"""The order of records: a state machine used for reading and for writing, so nothing can be written that cannot be read.
 
-``session_start carried* ((user? assistant usage cache_loss?) tool_result*)* epoch_end?``, and what the records say of each other:
-the session's name, the epoch's number, requests counted from 1, results for calls that are open, call numbers that rise through
-the whole session. So nothing that ``open`` would refuse can be written. Knows nothing of bytes, files or baselines.
+``session_start carried* ((user? assistant usage cache_loss?) tool_result*)* epoch_end?``
+
+It also checks what records state about each other: the session's id, the epoch's number, request numbers from 1, results only for
+open calls, and call numbers that rise through the whole session.
 """
 
 from __future__ import annotations
@@ -29,34 +30,34 @@ from loopkit.contract.request import RESERVED
 __all__ = ["Order", "group_ends"]
 
 
-# What the last record was; from SOUND on a log may end.
+# State after the last record. From SOUND on, a log may end.
 _NOTHING, _CARRIED, _USER, _ASSISTANT, _SOUND, _USAGE, _END = range(7)
 
 _EXPECTED = {
     _NOTHING: "session_start comes first",
-    _USER: "an assistant record comes next, to answer the user",
-    _ASSISTANT: "a usage record comes next, for the request that the assistant answered",
-    _END: "the epoch has ended, and nothing follows epoch_end",
+    _USER: "an assistant record comes next",
+    _ASSISTANT: "a usage record comes next, for the same request",
+    _END: "the epoch has ended, and no record may follow epoch_end",
 }
 
 
 class Order:
-    """The order of one epoch's records, taken one by one.
+    """The order of the records of one epoch.
 
     Parameters
     ----------
     session : str
-        What ``session_start`` must name.
+        Session id that ``session_start`` must contain.
     epoch : int
-        Its number.
+        Number of the epoch.
     highest_call : int
-        The highest call number of the epochs before.
+        Highest call number of the earlier epochs.
 
     Examples
     --------
     >>> order = Order("lima", 0)
     >>> order.add(User(time="2026-11-30T07:31:05.000000Z", content="Hi."))
-    'a user record cannot stand here: session_start comes first'
+    'a user record is not allowed here: session_start comes first'
     """
 
     __slots__ = ("_at", "_carried", "_open", "epoch", "highest_call", "requests", "session")
@@ -69,7 +70,7 @@ class Order:
         self._open: dict[str, ToolCall] = {}
 
     def copy(self) -> Order:
-        """A machine in the same state."""
+        """Return a copy in the same state."""
         other = Order(self.session, self.epoch, self.highest_call)
         other.requests, other._at, other._carried = self.requests, self._at, self._carried
         other._open = self._open.copy()
@@ -77,37 +78,42 @@ class Order:
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """Calls of the last assistant message that have no result yet, in its order."""
+        """Tool calls of the last assistant message that have no result yet, in order."""
         return tuple(self._open.values())
 
     @property
     def ended(self) -> bool:
-        """Whether ``epoch_end`` stands."""
+        """True after ``epoch_end``."""
         return self._at == _END
 
     @property
     def sound(self) -> bool:
-        """Whether a log may end here."""
+        """True if a log may end here."""
         return self._at >= _SOUND
 
     def unfinished(self) -> str:
-        """Say what is missing, where a log may not end here."""
+        """Return what is missing at the end of the log; ``""`` if the log may end here."""
         if self._at == _CARRIED:
-            return f"{self._carried} of the records that session_start says are carried over are missing"
-        return "" if self.sound else f"the log ends in an unfinished group: {_EXPECTED[self._at]}"
+            return f"{self._carried} of the records that session_start announces as carried over are missing"
+        return "" if self.sound else f"the log ends inside an unfinished group: {_EXPECTED[self._at]}"
 
     def take(self, records: Sequence[LogRecord]) -> tuple[int, str]:
-        """Take the next records.
+        """Advance over several records.
+
+        Parameters
+        ----------
+        records : sequence of LogRecord
+            The next records.
 
         Returns
         -------
         tuple of (int, str)
-            How many can stand, and why the next cannot; ``""`` when all can.
+            Number of records in order, and why the next is not allowed; ``""`` if all are in order.
         """
-        at, requests, taken = self._at, self.requests, 0
+        at, requests, count = self._at, self.requests, 0
         record: Any
         for kind, record in zip(map(type, records), records):
-            # Three steps are most of a log. They are written out here, for speed; add takes them in the same way.
+            # These three steps make up most of a log and are inlined for speed. `add` takes them in the same way.
             if kind is UsageRecord and at == _ASSISTANT and record.request == requests + 1 and record.reported is UNSET:
                 requests += 1
                 at = _USAGE
@@ -119,26 +125,31 @@ class Order:
                 self._at, self.requests = at, requests
                 step = self._assistant if kind is Assistant else self._tool_result if kind is ToolResult else self.add
                 if why := step(record):
-                    return taken, why
+                    return count, why
                 at, requests = self._at, self.requests
-            taken += 1
+            count += 1
         self._at, self.requests = at, requests
-        return taken, ""
+        return count, ""
 
     def add(self, record: LogRecord) -> str:
-        """Take the next record.
+        """Advance over one record.
+
+        Parameters
+        ----------
+        record : LogRecord
+            The next record.
 
         Returns
         -------
         str
-            Why it cannot stand here, and what can; ``""`` when it can. After a refusal the machine is not to be used on.
+            Why the record is not allowed here, and which would be; ``""`` if it is allowed. Do not use the object after that.
         """
         if isinstance(record, UsageRecord):
             if self._at != _ASSISTANT:
                 return self._refuse("usage")
             self.requests += 1
             if record.request != self.requests:
-                return f"usage.request is {record.request}, and {self.requests} comes next"
+                return f"usage.request is {record.request}, but the next request is {self.requests}"
             return self._raw_fault(record) or self._move(_USAGE)
         if isinstance(record, Assistant):
             return self._assistant(record)
@@ -150,9 +161,9 @@ class Order:
             return self._tool_result(record)
         if isinstance(record, CacheLoss):
             if self._at != _USAGE:
-                return self._refuse("cache_loss", "it follows the usage record of its request")
+                return self._refuse("cache_loss", "it comes directly after the usage record of its request")
             if record.request != self.requests:
-                return f"cache_loss.request is {record.request}, but the usage record before it counts request {self.requests}"
+                return f"cache_loss.request is {record.request}, but the usage record before it has request {self.requests}"
             return self._raw_fault(record) or self._move(_SOUND)
         if isinstance(record, SessionStart):
             return self._start(record)
@@ -180,21 +191,21 @@ class Order:
             expected = f"{self._carried} carried records (user, assistant or tool_result) come next"
         elif not expected:
             expected = "a user or an assistant record, or epoch_end, comes next"
-        return f"{'an' if kind[0] in 'ae' else 'a'} {kind} record cannot stand here: {expected}"
+        return f"{'an' if kind[0] in 'ae' else 'a'} {kind} record is not allowed here: {expected}"
 
     def _start(self, record: SessionStart) -> str:
         if self._at != _NOTHING:
             return self._refuse("session_start", "it is the first record of a log, and only the first")
         if record.session != self.session:
-            return f"session_start.session is {record.session!a}, but the session is {self.session!a}"
+            return f"session_start.session is {record.session!a}, but the directory's session is {self.session!a}"
         if record.epoch != self.epoch:
-            return f"session_start.epoch is {record.epoch}, but the epoch is {self.epoch}"
+            return f"session_start.epoch is {record.epoch}, but the file's epoch is {self.epoch}"
         for name in RESERVED:
             if name in record.options:
-                return f"session_start.options holds {name}, which loopkit writes itself"
+                return f"session_start.options contains {name}, which loopkit writes itself"
         if record.carried is not UNSET:
             if record.carried.from_epoch >= self.epoch:
-                return f"session_start.carried.from_epoch is {record.carried.from_epoch}, in epoch {self.epoch}"
+                return f"session_start.carried.from_epoch is {record.carried.from_epoch}, but this is epoch {self.epoch}"
             self._carried = record.carried.records
         return self._raw_fault(record) or self._move(_CARRIED if self._carried else _SOUND)
 
@@ -202,7 +213,7 @@ class Order:
         self._carried -= 1
         if self._carried == 0:
             if self._open:
-                return f"the carried records end with calls that have no result: {_ids(self._open)}"
+                return f"the carried records end with tool calls without a result: {_ids(self._open)}"
             self._at = _SOUND
         return ""
 
@@ -215,10 +226,10 @@ class Order:
             try:
                 calls = record.calls()
             except ValueError as error:
-                return f"assistant.tool_calls does not hold calls: {error}"
+                return f"assistant.tool_calls does not contain tool calls: {error}"
             self._open = {call.id: call for call in calls}
             if len(self._open) != len(calls):
-                return "assistant.tool_calls has one id twice"
+                return "assistant.tool_calls contains an id twice"
         return self._one_carried() if self._at == _CARRIED else self._move(_ASSISTANT)
 
     def _tool_result(self, record: ToolResult) -> str:
@@ -226,12 +237,12 @@ class Order:
         if at not in (_SOUND, _USAGE, _CARRIED):
             return self._refuse("tool_result")
         if self._open.pop(record.tool_call_id, None) is None:
-            known = f"open: {_ids(self._open)}" if self._open else "no call is open"
-            return f"tool_result.tool_call_id is {record.tool_call_id!a}, no open call of the last assistant message ({known})"
+            known = f"open calls: {_ids(self._open)}" if self._open else "no call is open"
+            return f"tool_result.tool_call_id is {record.tool_call_id!a}, which is not an open call ({known})"
         if at == _CARRIED:
             return self._one_carried()
         if record.call <= self.highest_call:
-            return f"tool_result.call is {record.call}, but call {self.highest_call} stands before it"
+            return f"tool_result.call is {record.call}, but it must be greater than {self.highest_call}, the call before it"
         self.highest_call = record.call
         self._at = _SOUND
         return ""
@@ -243,18 +254,18 @@ def _ids(calls: Iterable[str]) -> str:
 
 
 def group_ends(records: Sequence[LogRecord]) -> list[int]:
-    """Where an epoch can be parted.
+    """Return the positions at which an epoch can be split.
 
     Parameters
     ----------
     records : sequence of LogRecord
-        Whole and in order.
+        All records of the epoch, in order.
 
     Returns
     -------
     list of int
-        How many records stand before the first group (``session_start`` and what is carried), then how many up to the end of each
-        group, its tool results included.
+        Number of records before the first group (``session_start`` and the carried records), then the number of records up to the
+        end of each group, including its tool results.
     """
     start = records[0]
     assert isinstance(start, SessionStart)

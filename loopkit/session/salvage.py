@@ -1,6 +1,6 @@
-"""Copy what is sound of a torn session into a new one beside it: whole groups and whole epochs in front of the first fault.
+"""Copying the sound part of a torn session into a new session: whole groups and epochs before the first fault.
 
-The torn session is never touched, and what is left out is said. Knows nothing of how the fault came about.
+The torn session is never changed.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from loopkit.contract.records import LogRecord, SessionStart
 from loopkit.errors import BaselineError, InvalidId, SessionError, TornLog
 from loopkit.ids import SessionId
 from loopkit.reprs import Card
-from loopkit.session.disk import DirectoryLock, need_writing
+from loopkit.session.disk import DirectoryLock, require_writable
 from loopkit.session.order import Order, group_ends
 from loopkit.session.scan import read_log
 from loopkit.session.store import (
     Epoch,
-    copied,
+    copy_epochs,
+    count_whole_epochs,
     load_baseline,
     log_numbers,
     log_path,
-    need_one,
     not_ended,
-    whole_epochs,
+    refuse_home,
     write_session,
 )
 from loopkit.session.verify import first_mismatch
@@ -33,19 +33,20 @@ __all__ = ["Salvaged", "can_salvage", "salvage"]
 
 @dataclass(frozen=True, repr=False)
 class Salvaged:
-    """What was kept of a torn session, and what was left out."""
+    """Result of :func:`salvage`."""
 
     source: SessionId
+    """Id of the torn session."""
     id: SessionId
-    """The new session."""
+    """Id of the new session."""
     dir: Path
-    """Its directory."""
+    """Directory of the new session."""
     epochs: int
-    """Epochs kept."""
+    """Number of epochs copied."""
     records: int
-    """Records kept, over all of them."""
+    """Number of records copied, over all epochs."""
     left_out: tuple[str, ...]
-    """One line for each file that was not taken whole: where it was cut, and why."""
+    """One line for each file that was not copied completely: where it was cut, and why."""
 
     def _card(self) -> Card:
         facts = [("from", self.source), ("epochs", str(self.epochs)), ("records", str(self.records))]
@@ -64,34 +65,39 @@ class Salvaged:
 def salvage(source: Path | str, to: SessionId, home: Path | str | None = None) -> Salvaged:
     """Copy the sound records before the first fault into a new session.
 
-    In the totals of a home it counts beside its original, until one of them is moved away.
+    Both sessions count in the totals of their home, until one of them is moved away.
 
     Parameters
     ----------
     source : Path or str
-        The torn session's directory; never touched.
+        Directory of the torn session. It is never changed.
     to : SessionId
-        The new session's. Its ``session_start`` records say where they were taken from.
+        Id of the new session. Its ``session_start`` records name the torn session as their source.
     home : Path or str, optional
-        Where the new session goes; by default beside the old one.
+        Home of the new session; by default the home of the torn session.
+
+    Returns
+    -------
+    Salvaged
+        The new session, and what was left out.
 
     Raises
     ------
     SessionNotFound
-        When there is no session; of a home it names those that it holds.
+        If there is no session. For a home, the message lists its sessions.
     TornLog, BaselineError
-        When nothing before the fault is sound, so that there is nothing to copy.
+        If nothing before the first fault is sound.
     SessionExists
-        When the new session exists.
+        If the new session exists.
     SessionLocked
-        When the old one is open for writing.
+        If the torn session is open for writing.
     """
     directory, to = Path(source).absolute(), SessionId(to)
     target = (directory.parent if home is None else Path(home) / "sessions") / to
-    need_writing(target)
-    need_one(Path(source))
+    require_writable(target)
+    refuse_home(Path(source))
     name = SessionId(directory.name)
-    count, gap = whole_epochs(directory)
+    count, gap = count_whole_epochs(directory)
     lock = DirectoryLock(directory)
     try:
         kept, left_out = _sound(directory, name, count)
@@ -99,14 +105,14 @@ def salvage(source: Path | str, to: SessionId, home: Path | str | None = None) -
             left_out = [f"{Path(gap.path).name}: {gap.why}", *_later(directory, count)]
     finally:
         lock.release()
-    write_session(target, copied(kept, name, to))
+    write_session(target, copy_epochs(kept, name, to))
     return Salvaged(name, to, target, len(kept), sum(len(epoch.records) for epoch in kept), tuple(left_out))
 
 
 def can_salvage(directory: Path) -> bool:
-    """Whether something of a session stands before its first fault; nothing is written."""
+    """Return True if a session has a sound part before its first fault. Nothing is written."""
     try:
-        return bool(_sound(directory, SessionId(directory.name), whole_epochs(directory)[0])[0])
+        return bool(_sound(directory, SessionId(directory.name), count_whole_epochs(directory)[0])[0])
     except (InvalidId, SessionError):
         return False
 
@@ -136,18 +142,18 @@ def _sound(directory: Path, session: SessionId, count: int) -> tuple[list[Epoch]
                 raise error
             first = 0 if epoch is None else len(epoch.records)
             why = f"line {error.line}: {error.why}" if isinstance(error, TornLog) else str(error)
-            return kept, [f"{path.name}: from line {first + 1} on ({why})", *_later(directory, number)]
+            return kept, [f"{path.name}: line {first + 1} and later ({why})", *_later(directory, number)]
         highest = order.highest_call
     return kept, []
 
 
 def _later(directory: Path, number: int) -> list[str]:
-    """Say of each epoch behind this one that it was left out."""
-    return [f"{log_path(directory, later).name}: all of it" for later in log_numbers(directory) if later > number]
+    """Return a line for each later epoch, which is left out."""
+    return [f"{log_path(directory, later).name}: the whole file" for later in log_numbers(directory) if later > number]
 
 
 def _whole_groups(directory: Path, records: list[LogRecord], order: Order) -> tuple[Epoch | None, SessionError | None]:
-    """As much of an epoch as ends with a whole group, and the error where a request in it is not the one that was sent."""
+    """Return an epoch up to its last whole group, and the error if one of its requests differs from the request that was sent."""
     sound = 0
     for count, record in enumerate(records, 1):
         order.add(record)

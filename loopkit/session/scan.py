@@ -1,8 +1,8 @@
-"""A log read whole: from checked lines to records in order.
+"""Reading of a whole log: checked lines are decoded into records in order.
 
-Every line is decoded into its record, unknown members refused; every record is encoded again and compared with its line, so that
-a doubled key, another key order, a stray space or another form of a number is seen. Both happen a block at a time, in C; only a
-block in which something is wrong is gone through line by line, to name the line and say why.
+Unknown members are refused. Every record is encoded again and compared with its line. This finds repeated keys, another key
+order, extra spaces and other forms of a number. Both steps process a block at a time, in C. Only a block with a fault is read
+line by line, to find the line and the reason.
 """
 
 from __future__ import annotations
@@ -27,35 +27,41 @@ _DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 
 
 class End(NamedTuple):
-    """Where a log ends."""
+    """The end of a log."""
 
     crc: int
+    "Checksum of the last line."
     size: int
-    "In bytes."
+    "Size of the log in bytes."
     line: int
     "Number of the last line."
 
 
 def read_log(path: Path, order: Order, records: list[LogRecord], *, session_dir: Path | None = None) -> End:
-    """Read a log and check it whole.
+    """Read and check a whole log.
 
     Parameters
     ----------
     path : Path
         The log.
     order : Order
-        At the start of its epoch; afterwards where the log ends.
+        State at the start of the epoch. It is advanced to the end of the log.
     records : list of LogRecord
-        Filled; at a fault it holds the records before it, so that the caller can say what is sound.
+        List to fill. After an error it contains the records before the fault.
     session_dir : Path, optional
-        For the error, see :func:`~loopkit.session.journal.checked_blocks`.
+        Directory of the session, for the error; see :func:`~loopkit.session.journal.checked_blocks`.
+
+    Returns
+    -------
+    End
+        Checksum, size and number of the last line.
 
     Raises
     ------
     TornLog
         At the first fault.
     SessionIOError
-        When the file cannot be read.
+        If the file cannot be read.
     """
     end = End(0, 0, 0)
     for block in checked_blocks(path, session_dir=session_dir):
@@ -68,25 +74,30 @@ def read_log(path: Path, order: Order, records: list[LogRecord], *, session_dir:
             raise torn(Fault(str(path), block.line + index, block.offset_of(index), why), session_dir)
         end = End(block.crc, block.offset_of(len(block.lines)), len(records))
     if not order.sound:
-        why = order.unfinished() if records else "the log is empty, so there is no session_start"
+        why = order.unfinished() if records else "the log is empty: it has no session_start record"
         raise torn(Fault(str(path), end.line or 1, end.size, why), session_dir, at_end=True)
     return end
 
 
 def decode_block(block: Block) -> tuple[list[LogRecord], str]:
-    """Decode the lines of a block, strictly.
+    """Decode the lines of a block strictly.
+
+    Parameters
+    ----------
+    block : Block
+        Lines with checked endings and checksums.
 
     Returns
     -------
     tuple of (list of LogRecord, str)
-        The records of the sound lines in front of the first fault, and what is wrong with the next; ``""`` when nothing is.
+        The records before the first fault, and the reason of the fault; ``""`` if there is no fault.
     """
     text = b"}\n".join([*map(body_of, block.lines), b""])
     try:
         records = _decoder.decode_lines(text)
-        if len(records) == len(block.lines) and _encoder.encode_lines(records) == text and _parts_hold(records):
+        if len(records) == len(block.lines) and _encoder.encode_lines(records) == text and _digits_are_valid(records):
             return records, ""
-    except (ValueError, RecursionError, OverflowError):  # msgspec's own errors are ValueErrors; the line is named below
+    except (ValueError, RecursionError, OverflowError):  # msgspec's errors are ValueErrors; the loop below finds the line
         pass
     records = []
     for body in map(body_of, block.lines):
@@ -102,8 +113,8 @@ def decode_block(block: Block) -> tuple[list[LogRecord], str]:
     return records, ""
 
 
-def _parts_hold(records: list[LogRecord]) -> bool:
-    """Look at what the decoder passes over: the digits of times and hashes. Raw parts are read with the order."""
+def _digits_are_valid(records: list[LogRecord]) -> bool:
+    """Check the digits of times and hashes, which the decoder does not check. Raw parts are checked together with the order."""
     times = [record.time for record in records]
     digits = "".join(times).encode()
     if digits.translate(_DIGITS_AS_ZERO) != b"0000-00-00T00:00:00.000000Z" * len(times):
@@ -122,10 +133,10 @@ def _why_not_canonical(line: bytes, record: LogRecord) -> str:
         return f"{record.time!a} is not a Timestamp"
     fault = find_unencodable(record, "record")
     if fault is not None:
-        return f"{fault[0]} is not what loopkit writes: {fault[1]}"
+        return f"{fault[0]} cannot be in a log: {fault[1]}"
     ours = _encoder.encode(record)
     if ours != line:
         at = first_difference(ours, line)
         wrote, found = ascii(ours[at : at + 20])[1:], ascii(line[at : at + 20])[1:]
-        return f"not in the one form that loopkit writes: {found} stands at its byte {at}, where {wrote} belongs"
+        return f"not in the form that loopkit writes: found {found} at byte {at} of the line, expected {wrote}"
     return ""

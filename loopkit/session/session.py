@@ -1,8 +1,4 @@
-"""The session in the user's hand: open it, read it, append to it, roll it over, fork it.
-
-One writer, and a log that is the state: a record is in memory only once it is on disk. Holds no parsing, no system call and no
-HTML of its own; knows nothing of servers or of turns.
-"""
+"""`Session`: create, open, read and fork a conversation on disk, append records to it, begin its next epoch."""
 
 from __future__ import annotations
 
@@ -22,10 +18,10 @@ from loopkit.contract.request import Request, replayed
 from loopkit.errors import InvalidConfig
 from loopkit.ids import CallId, SessionId, Timestamp
 from loopkit.reprs import Card
-from loopkit.session.disk import DirectoryLock, need_writing
+from loopkit.session.disk import DirectoryLock, require_writable
 from loopkit.session.drift import Drift
 from loopkit.session.order import group_ends
-from loopkit.session.store import Epoch, baseline_path, copied, count_epochs, read_epochs, write_session
+from loopkit.session.store import Epoch, baseline_path, copy_epochs, count_epochs, read_epochs, write_session
 from loopkit.session.writer import Writer
 
 if TYPE_CHECKING:
@@ -35,25 +31,43 @@ __all__ = ["Session"]
 
 
 class _Same:
-    """The type of what stands for "as in the running epoch", where None means something else."""
+    """Type of the default "as in the current epoch", for arguments where None has another meaning."""
 
 
 _SAME: Final = _Same()
 
 
 class Session:
-    """A conversation on disk; made by :meth:`create`, :meth:`open` or :meth:`read`.
+    """A conversation on disk, made by :meth:`create`, :meth:`open` or :meth:`read`.
+
+    The log on disk is the state: a record is in memory only after it is on disk. A session has one writer. It consists of epochs,
+    and each epoch has a fixed baseline and a log.
 
     Attributes
     ----------
     id : SessionId
-        Its name.
+        The session's id, which is also the name of its directory.
     dir : Path
-        Its directory.
+        The session's directory.
+    home : Path
+        The home that contains the session.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from loopkit.contract.records import ServerFacts, TagsFacts
+    >>> home, id = tempfile.mkdtemp(), SessionId("lima")
+    >>> facts = {"server": ServerFacts(engine="llama.cpp"), "tags": TagsFacts(id="default-1")}
+    >>> Session.create(home, id, Baseline("Be brief.", ()), slot=None, options={}, **facts).close()
+    >>> session = Session.read(home, id)
+    >>> session
+    Session lima: epoch 0, requests 0, records 1, accepts no more records: it was opened with Session.read
+    >>> [message.role for message in session.messages()]
+    ['system']
     """
 
     def __init__(self, home: Path, id: SessionId, lock: DirectoryLock | None) -> None:
-        # absolute: a later chdir must not make the next epoch's files elsewhere
+        # Absolute, because the process may change its working directory before the next epoch.
         self.home = Path(os.path.abspath(home))
         self.id, self.dir = id, self.dir_for(self.home, id)
         epochs: list[Epoch] = []
@@ -62,7 +76,7 @@ class Session:
 
     @staticmethod
     def dir_for(home: Path | str, id: SessionId) -> Path:
-        """``<home>/sessions/<id>``."""
+        """Return the directory of a session: ``<home>/sessions/<id>``."""
         return Path(home) / "sessions" / SessionId(id)
 
     @classmethod
@@ -77,31 +91,38 @@ class Session:
         server: ServerFacts,
         tags: TagsFacts,
     ) -> Self:
-        """Make a new session and open it for writing.
+        """Create a session and open it for writing.
 
         Parameters
         ----------
         home : Path or str
-            The directory that holds ``sessions``; made where it is missing.
+            Directory that contains ``sessions``. It is created if it is missing.
         id : SessionId
-            The new session's.
+            Id of the new session.
         baseline : Baseline
-            The fixed prefix of the first epoch.
+            Fixed prefix of every request of the first epoch.
         slot : int or None
-            The llama-server slot that it is pinned to.
+            llama-server slot that the session is pinned to; None for no slot.
         options : mapping
-            The pinned members of every request body.
-        server, tags
-            What ``session_start`` holds of them.
+            Pinned members of every request body, such as ``model`` and ``temperature``.
+        server : ServerFacts
+            Engine, build, model and context size of the server.
+        tags : TagsFacts
+            The set of control tags for new text.
+
+        Returns
+        -------
+        Session
+            The session, open for writing.
 
         Raises
         ------
         SessionExists
-            When its directory exists; nothing is overwritten.
+            If the directory exists.
         EncodeError, BaselineError
-            When something cannot be encoded; nothing was written.
+            If a value cannot be encoded. Nothing was written.
         SessionIOError
-            When the system refuses; nothing is left.
+            If the operating system refuses an operation. No file remains.
         """
         start = SessionStart(
             time=Timestamp.now(),
@@ -118,15 +139,35 @@ class Session:
 
     @classmethod
     def open(cls, home: Path | str, id: SessionId) -> Self:
-        """Open a session to go on writing: takes the lock, reads and checks every epoch, repairs nothing.
+        """Open a session for writing: take the lock, and read and check every epoch. Nothing is repaired.
+
+        Parameters
+        ----------
+        home : Path or str
+            Directory that contains ``sessions``.
+        id : SessionId
+            Id of the session.
+
+        Returns
+        -------
+        Session
+            The session, open for writing.
 
         Raises
         ------
-        SessionNotFound, SessionLocked, TornLog, BaselineError, BaselineMismatch, SessionIOError
-            Each names the file, and in a log the line.
+        SessionNotFound
+            If the session does not exist.
+        SessionLocked
+            If another writer has the session open.
+        TornLog
+            If a log has a fault. The message names file, line and byte.
+        BaselineError, BaselineMismatch
+            If a baseline cannot be read, or is not the one that belongs to the log.
+        SessionIOError
+            If the operating system refuses an operation.
         """
         directory = cls.dir_for(home, id)
-        need_writing(directory)
+        require_writable(directory)
         count_epochs(directory)
         lock = DirectoryLock(directory)
         try:
@@ -137,12 +178,25 @@ class Session:
 
     @classmethod
     def read(cls, home: Path | str, id: SessionId) -> Self:
-        """Read a session: the same checks as :meth:`open`, but no lock is taken and nothing can be written."""
+        """Read a session without a lock. The checks and errors are those of :meth:`open`; nothing can be written.
+
+        Parameters
+        ----------
+        home : Path or str
+            Directory that contains ``sessions``.
+        id : SessionId
+            Id of the session. Another process may be writing it.
+
+        Returns
+        -------
+        Session
+            The session, for reading only.
+        """
         return cls(Path(home), SessionId(id), None)
 
     @property
     def epochs(self) -> Sequence[Epoch]:
-        """(baseline, records) of every epoch, the current one last."""
+        """Every epoch as (baseline, records); the current epoch is the last."""
         return self._writer.state.epochs
 
     @property
@@ -152,101 +206,113 @@ class Session:
 
     @property
     def start(self) -> SessionStart:
-        """First record of the current epoch: slot, options, server and tags stand there."""
+        """First record of the current epoch, with slot, options, server and tags."""
         return self.epochs[-1].start
 
     @property
     def baseline(self) -> Baseline:
-        """The current epoch's."""
+        """Baseline of the current epoch."""
         return self.epochs[-1].baseline
 
     @property
     def records(self) -> Sequence[LogRecord]:
-        """The current epoch's, as they stand in the log."""
+        """Records of the current epoch, as in the log."""
         return self._writer.state.records
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The pinned members of the current epoch's request bodies."""
+        """Pinned members of the request bodies of the current epoch."""
         return self.start.options
 
     @property
     def ended(self) -> bool:
-        """Whether the current epoch has its ``epoch_end``."""
+        """True if the current epoch has an ``epoch_end`` record."""
         return self._writer.state.tail.order.ended
 
     @property
     def closed(self) -> str:
-        """Why it takes no more records; empty while it does."""
+        """Why the session accepts no more records; empty while it accepts them."""
         return self._writer.closed
 
     @property
     def unfinished_roll(self) -> Path | None:
-        """The baseline of a next epoch that was never begun, or None; :meth:`next_epoch` replaces it."""
+        """Baseline file of a next epoch whose log was never created, or None. :meth:`next_epoch` replaces the file."""
         path = baseline_path(self.dir, self.epoch + 1)
         return path if self.ended and path.exists() else None
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """Calls of the last assistant message that have no result yet, in its order."""
+        """Tool calls of the last assistant message that have no result yet, in order."""
         return self._writer.state.tail.order.pending
 
     def next_call(self) -> CallId:
-        """The number of the next tool call of the session: 1, 2, 3, …"""
+        """Return the number of the session's next tool call: 1, 2, 3, …"""
         return CallId(self._writer.state.tail.order.highest_call + 1)
 
     def last_usage(self) -> Usage | None:
-        """The numbers of the epoch's latest request, or None."""
+        """Return the usage of the latest request of the current epoch, or None."""
         return next((record.usage for record in reversed(self.records) if isinstance(record, UsageRecord)), None)
 
     def messages(self) -> list[ChatMessage]:
-        """The replay of the current epoch, as it would be sent next."""
+        """Return the messages of the current epoch, as the next request would contain them."""
         return messages(self.baseline, self.records)
 
     def requests(self) -> Iterator[Request]:
-        """Every request that was sent, rebuilt from the log, over all epochs, with its session, time and slot."""
+        """Rebuild every request of all epochs from the log.
+
+        Yields
+        ------
+        Request
+            A request, with its session, response time and slot.
+        """
         for epoch in self.epochs:
             for _, record, request in replayed(epoch.start, epoch.baseline, epoch.records):
                 request.session, request.time, request.slot = self.id, record.time, epoch.start.slot
                 yield request
 
     def drift(self, config: Config, registry: CoreSchemas | None) -> Drift:
-        """What would be different if an epoch began today; the running one stays as it is.
+        """Compare the baseline of the current epoch with the baseline that a new epoch would get. Nothing is changed.
 
         Parameters
         ----------
         config : Config
-            Holds today's system prompt and the home with today's memory block.
+            Settings with today's system prompt, and the home with today's memory block.
         registry : CoreSchemas or None
-            Holds today's tools.
+            Today's tools.
+
+        Returns
+        -------
+        Drift
+            The differences; false if there is no difference.
         """
         pinned = self.start.tags
         tags = Tags.pinned(pinned.id, pinned.literals or None, pinned.cuts or None)
         return Drift.between(self.baseline, Baseline.assemble(config, registry, tags=tags))
 
     def append(self, record: LogRecord) -> None:
-        """Write one record; see :meth:`extend`."""
+        """Append one record; see :meth:`extend`."""
         self.extend([record])
 
     def extend(self, records: Sequence[LogRecord]) -> None:
-        """Write records with one write and one sync, and only then take them into memory.
+        """Append records with one write and one sync, and then add them in memory.
 
         Parameters
         ----------
         records : sequence of LogRecord
-            A whole group (``user``, ``assistant``, ``usage``, perhaps ``cache_loss``), or what may follow one.
+            A whole group (``user``, ``assistant``, ``usage``, and ``cache_loss`` if there was one), or records that may follow a
+            group.
 
         Raises
         ------
         EncodeError
-            When a member cannot be encoded; names it. Nothing was written.
+            If a member cannot be encoded. Nothing was written.
         OutOfOrder
-            When a record cannot stand there. Nothing was written.
+            If a record must not follow the one before. Nothing was written.
         SessionIOError
-            When the system refuses. The log was cut back to its last record; after a failed sync, or where it could not be cut
-            back, the session is closed.
+            If the operating system refuses the write. The log was truncated to its last record. After a failed sync, or if the
+            log could not be truncated, the session is closed.
         SessionClosed
-            When the session was closed, or is open for reading only.
+            If the session was closed, or is open for reading only.
         """
         self._writer.extend(records)
 
@@ -261,25 +327,25 @@ class Session:
         server: ServerFacts | None = None,
         tags: TagsFacts | None = None,
     ) -> None:
-        """Begin the next epoch; the one before must have ended, and stays readable for ever.
+        """Begin the next epoch. The current epoch must have ended; it stays readable.
 
         Parameters
         ----------
         baseline : Baseline
-            The new epoch's.
+            Baseline of the new epoch.
         carried : sequence of LogRecord
-            ``user``, ``assistant`` and ``tool_result`` records that it begins with.
+            ``user``, ``assistant`` and ``tool_result`` records that the new epoch begins with.
         kind : str
-            What is carried: ``turn``, ``summary`` or ``text``.
+            Kind of the carried records: ``turn``, ``summary`` or ``text``.
         slot, options, server, tags
-            As in the epoch before, where not given.
+            As in :meth:`create`; by default those of the current epoch.
 
         Raises
         ------
         OutOfOrder
-            When the epoch has not ended, or records of another kind are carried. Nothing was written.
+            If the current epoch has not ended, or records of another kind are carried. Nothing was written.
         SessionIOError
-            When the system refuses; no epoch was begun.
+            If the operating system refuses an operation. The current epoch stays the last.
         """
         before = self.start
         start = SessionStart(
@@ -296,32 +362,38 @@ class Session:
         self._writer.begin(baseline, start, carried)
 
     def fork(self, at: int, id: SessionId) -> Self:
-        """Make a new session that begins as this one, and open it for writing; this one is untouched.
+        """Copy the beginning of this session into a new session, and open that for writing. This session stays unchanged.
 
         Parameters
         ----------
         at : int
-            How many groups (requests, each with its tool results) of the current epoch to keep; 0 keeps what stands before the
-            first. The epochs before are kept whole.
+            Number of groups (requests, each with its tool results) of the current epoch to copy. 0 copies only the records before
+            the first group. Earlier epochs are copied completely.
         id : SessionId
-            The new session's. Its ``session_start`` records say where it comes from.
+            Id of the new session. Its ``session_start`` records name this session as their source.
+
+        Returns
+        -------
+        Session
+            The new session, open for writing.
 
         Raises
         ------
         InvalidConfig
-            When the epoch has fewer groups.
+            If the current epoch has fewer groups.
         SessionExists, SessionIOError
-            As with :meth:`create`.
+            As in :meth:`create`.
         """
         ends = group_ends(self.records)
         if not 0 <= at < len(ends):
-            raise InvalidConfig("at", f"{at} is not from 0 to {len(ends) - 1}, the number of groups of epoch {self.epoch}")
+            why = f"epoch {self.epoch} has {len(ends) - 1} groups, so `at` must be 0 to {len(ends) - 1}; got {at}"
+            raise InvalidConfig("at", why)
         kept = [*self.epochs[:-1], Epoch(self.baseline, self.records[: ends[at]])]
-        write_session(self.dir_for(self.home, id), copied(kept, self.id, SessionId(id)))
+        write_session(self.dir_for(self.home, id), copy_epochs(kept, self.id, SessionId(id)))
         return type(self).open(self.home, id)
 
     def close(self) -> None:
-        """Release the lock; a second time does nothing."""
+        """Close the session and release its lock. Safe to call twice."""
         self._writer.close()
 
     def __enter__(self) -> Self:
@@ -341,7 +413,7 @@ class Session:
         if self.ended:
             facts.append(("state", "ended"))
         if self._writer.closed:
-            facts.append(("takes no more records:", self._writer.closed))
+            facts.append(("accepts no more records:", self._writer.closed))
         return Card(f"Session {self.id}", facts)
 
     def __repr__(self) -> str:

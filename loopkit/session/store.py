@@ -1,7 +1,4 @@
-"""What a session's directory holds: for each epoch a baseline and a log, and no other file.
-
-Names, the reading and the making of whole epochs. Knows nothing of locks, of appending, or of what a session is used for.
-"""
+"""The files of a session's directory, a baseline and a log for each epoch: names, reading, and writing of whole epochs."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from loopkit.errors import (
 )
 from loopkit.ids import SessionId, Timestamp
 from loopkit.session.concurrent_reads import is_locked, retry_unfinished
-from loopkit.session.disk import create_file, make_directory, need_writing, remove, sync_directory
+from loopkit.session.disk import create_file, make_directory, remove, require_writable, sync_directory
 from loopkit.session.journal import close_line, open_regular
 from loopkit.session.order import Order
 from loopkit.session.scan import End, read_log
@@ -41,10 +38,10 @@ __all__ = [
     "load_baseline",
     "log_numbers",
     "log_path",
-    "need_one",
     "read_baseline",
     "read_epochs",
     "read_live",
+    "refuse_home",
     "session_directories",
     "write_session",
 ]
@@ -53,31 +50,31 @@ _LOG_NAME = re.compile(r"(0|[1-9][0-9]*)\.jsonl", re.ASCII)
 
 
 class Epoch(NamedTuple):
-    """A stretch of a session with one baseline."""
+    """A part of a session with one baseline."""
 
     baseline: Baseline
     records: Sequence[LogRecord]
 
     @property
     def start(self) -> SessionStart:
-        """Its first record, which holds what is pinned."""
+        """First record of the epoch, with the pinned options, slot, server and tags."""
         start = self.records[0]
         assert isinstance(start, SessionStart)
         return start
 
 
 def log_path(directory: Path, epoch: int) -> Path:
-    """The log of an epoch."""
+    """Return the path of an epoch's log."""
     return directory / f"{epoch}.jsonl"
 
 
 def baseline_path(directory: Path, epoch: int) -> Path:
-    """The baseline of an epoch."""
+    """Return the path of an epoch's baseline."""
     return directory / f"{epoch}.baseline.json"
 
 
 def session_directories(home: Path) -> tuple[list[Path], list[Path]]:
-    """The directories in a home's ``sessions``, in order: those with the name of a session, and those with another."""
+    """Return the sorted directories in ``<home>/sessions``: those named by a valid session id, and the others."""
     if not (home / "sessions").is_dir():
         return [], []
     found = [path for path in sorted((home / "sessions").iterdir()) if path.is_dir()]
@@ -88,18 +85,20 @@ def session_directories(home: Path) -> tuple[list[Path], list[Path]]:
     return named, others
 
 
-def need_one(path: Path) -> None:
-    """Refuse a home where one session is asked for.
+def refuse_home(path: Path) -> None:
+    """Refuse a home where the path of one session is expected.
 
     Raises
     ------
     SessionNotFound
-        When it is a home with sessions; names them.
+        If ``path`` is a home with sessions. The message lists them.
     """
     names = [] if log_path(path, 0).exists() else [each.name for each in session_directories(path)[0]]
     if names:
         shown = ", ".join(names[:9]) + (f" and {len(names) - 9:,} more" if len(names) > 9 else "")
-        raise SessionNotFound(str(path), f"is a home, with the sessions {shown}", f"Name one: {path / 'sessions' / names[0]}")
+        raise SessionNotFound(
+            str(path), f"is a home with the sessions {shown}", f"Give one, such as {path / 'sessions' / names[0]}"
+        )
 
 
 def _is_session_id(name: str) -> bool:
@@ -111,38 +110,38 @@ def _is_session_id(name: str) -> bool:
 
 
 def is_log_name(name: str) -> bool:
-    """Whether a file of this name is the log of an epoch."""
+    """Return True if a file of this name is the log of an epoch."""
     return _LOG_NAME.fullmatch(name) is not None
 
 
 def log_numbers(directory: Path) -> list[int]:
-    """Numbers of the epochs whose logs stand in a directory, in order; any other name is not a log's."""
+    """Return the sorted numbers of the epochs that have a log in a directory."""
     return sorted(int(match[1]) for path in directory.iterdir() if (match := _LOG_NAME.fullmatch(path.name)))
 
 
 def count_epochs(directory: Path) -> int:
-    """How many epochs have a log.
+    """Return the number of epochs.
 
     Raises
     ------
     SessionNotFound
-        When there is no ``0.jsonl``; names it.
+        If ``0.jsonl`` is missing.
     TornLog
-        When one is missing before another.
+        If the log of an epoch before the last is missing.
     """
-    count, gap = whole_epochs(directory)
+    count, gap = count_whole_epochs(directory)
     if gap is not None:
         raise gap
     return count
 
 
-def whole_epochs(directory: Path) -> tuple[int, TornLog | None]:
-    """How many epochs have a log before one that has none, and what is wrong where another follows that one.
+def count_whole_epochs(directory: Path) -> tuple[int, TornLog | None]:
+    """Return the number of epochs before the first missing log, and the error if a later log exists.
 
     Raises
     ------
     SessionNotFound
-        When there is no ``0.jsonl``; names it.
+        If ``0.jsonl`` is missing.
     """
     try:
         numbers = log_numbers(directory)
@@ -154,32 +153,32 @@ def whole_epochs(directory: Path) -> tuple[int, TornLog | None]:
         raise SessionNotFound(str(log_path(directory, 0)))
     for number, found in enumerate(numbers):
         if number != found:
-            why = f"it is missing, though {found}.jsonl stands there"
+            why = f"the file is missing, but {found}.jsonl exists"
             return number, TornLog(str(log_path(directory, number)), 1, 0, why, str(directory))
     return len(numbers), None
 
 
 def load_baseline(directory: Path, start: SessionStart) -> Baseline:
-    """Read the baseline that an epoch was written under.
+    """Read the baseline of an epoch.
 
     Raises
     ------
     BaselineError
-        When the file cannot be read or decoded.
+        If the file cannot be read or decoded.
     BaselineMismatch
-        When it is not the one whose hash ``session_start`` holds.
+        If its hash is not the one that ``session_start`` records.
     """
     return Baseline.from_json(read_baseline(directory, start), str(baseline_path(directory, start.epoch)))
 
 
 def read_baseline(directory: Path, start: SessionStart) -> bytes:
-    """Read its bytes alone, which are those that were written; raises as `load_baseline` does."""
+    """Read the checked bytes of an epoch's baseline; raises the same errors as `load_baseline`."""
     path = baseline_path(directory, start.epoch)
     try:
-        with open_regular(path, 0) as file:  # it is read at once
+        with open_regular(path, 0) as file:  # no buffer: the whole file is read in one call
             data = file.read()
     except OSError as error:
-        then = f"Put back the file whose SHA-256 is {start.baseline_sha256}: no request can be rebuilt without it"
+        then = f"Requests cannot be rebuilt without it: restore the file with SHA-256 {start.baseline_sha256}"
         raise BaselineError(str(path), f"cannot be read: {describe(error)}", then) from error
     found = sha256(data)
     if found != start.baseline_sha256:
@@ -188,28 +187,33 @@ def read_baseline(directory: Path, start: SessionStart) -> bytes:
 
 
 class Tail(NamedTuple):
-    """Where a session stands: what memory and disk agree on."""
+    """The state after the last record: the same in memory and on disk."""
 
     order: Order
     end: End
 
 
 def read_live(directory: Path, order: Order, records: list[LogRecord]) -> Tail:
-    """Read the last epoch's log where another process may be writing it: then up to its last whole group.
+    """Read the log of the last epoch, up to the last whole group if another process is writing it.
 
     Parameters
     ----------
     directory : Path
-        The session's.
+        The session's directory.
     order : Order
-        At the start of the epoch; not changed.
+        State at the start of the epoch; not changed.
     records : list of LogRecord
-        Filled; left empty where a writer is still at the first of an epoch that is not the session's first.
+        List to fill. It stays empty if a writer has just begun an epoch other than the first.
+
+    Returns
+    -------
+    Tail
+        The state after the last record.
 
     Raises
     ------
     TornLog
-        At a fault that is not a writer's.
+        If the log has a fault that a running write does not explain.
     """
 
     def read() -> Tail:
@@ -238,18 +242,23 @@ def read_epochs(directory: Path, session: str, epochs: list[Epoch], *, live: boo
     Parameters
     ----------
     directory : Path
-        The session's.
+        The session's directory.
     session : str
-        Its id.
+        The session's id.
     epochs : list of Epoch
-        Filled.
+        List to fill.
     live : bool
-        Whether another process may be writing, see :func:`read_live`.
+        Allow that another process is writing; see :func:`read_live`.
+
+    Returns
+    -------
+    Tail
+        The state after the last record.
 
     Raises
     ------
     SessionError
-        Of the kind that says what is wrong; names the file, and in a log the line.
+        If a file is missing or has a fault. The message names the file, and the line in a log.
     """
     count, highest = count_epochs(directory), 0
     for number in range(count):
@@ -272,47 +281,52 @@ def read_epochs(directory: Path, session: str, epochs: list[Epoch], *, live: boo
 
 
 def not_ended(number: int) -> str:
-    """Say that an epoch has no end though another follows."""
-    return f"the epoch has not ended, and yet {number + 1}.jsonl stands there"
+    """Return the message for an epoch without ``epoch_end`` that another epoch follows."""
+    return f"the epoch has no epoch_end record, but {number + 1}.jsonl exists"
 
 
 class Encoded(NamedTuple):
-    """Records made into lines."""
+    """Records encoded as lines."""
 
     data: bytes
     records: list[LogRecord]
-    "As they read back."
+    "The records as a reader will decode them."
     tail: Tail
 
 
 def encode_records(records: Sequence[LogRecord], after: Tail) -> Encoded:
-    """Make records into lines, and check that they can stand where they are to be written.
+    """Encode records as lines, and check that they may follow the last record.
 
     Parameters
     ----------
     records : sequence of LogRecord
-        What is to be written at once.
+        Records of one write.
     after : Tail
-        Where the log ends; not changed.
+        State of the log before the write; not changed.
+
+    Returns
+    -------
+    Encoded
+        The bytes to write, the records, and the state after the write.
 
     Raises
     ------
     EncodeError
-        When a member cannot be encoded; names it.
+        If a member cannot be encoded.
     OutOfOrder
-        When a record cannot stand there, or the log would end in an unfinished group.
+        If a record must not follow the one before, or the log would end inside a record group.
     """
     order, crc = after.order.copy(), after.end.crc
     lines: list[bytes] = []
     kept: list[LogRecord] = []
     for record in records:
-        settled = settle(record)
-        why = order.add(settled.record)
+        stored = settle(record)
+        why = order.add(stored.record)
         if why:
             raise OutOfOrder(str(record.__struct_config__.tag), why)
-        line, crc = close_line(settled.data[:-1], crc)
+        line, crc = close_line(stored.data[:-1], crc)
         lines.append(line)
-        kept.append(settled.record)
+        kept.append(stored.record)
     if kept and not order.sound:
         raise OutOfOrder(str(kept[-1].__struct_config__.tag), f"{order.unfinished()}; write the whole group with one extend")
     data = b"".join(lines)
@@ -320,7 +334,7 @@ def encode_records(records: Sequence[LogRecord], after: Tail) -> Encoded:
 
 
 def write_epoch(directory: Path, baseline: Baseline, encoded: Encoded) -> None:
-    """Make the two files of an epoch; where that fails, neither is left."""
+    """Create the two files of an epoch. If this fails, neither file remains."""
     paths = baseline_path(directory, encoded.tail.order.epoch), log_path(directory, encoded.tail.order.epoch)
     made: list[Path] = []
     try:
@@ -335,21 +349,21 @@ def write_epoch(directory: Path, baseline: Baseline, encoded: Encoded) -> None:
 
 
 def write_session(directory: Path, epochs: Sequence[Epoch]) -> None:
-    """Make a new session of whole epochs; where that fails, none is left.
+    """Create a session of whole epochs. If this fails, no file remains.
 
-    The first epoch is written last: without ``0.jsonl`` there is no session, so that a crash leaves none or a whole one, or one
-    with a torn ``0.jsonl``.
+    The first epoch is written last, because a directory without ``0.jsonl`` is not a session. So a crash leaves no session, a
+    whole session, or a session with a torn ``0.jsonl``.
 
     Raises
     ------
     SessionExists
-        When the directory exists.
+        If the directory exists.
     SessionIOError
-        When the system refuses.
+        If the operating system refuses an operation.
     EncodeError
-        When a record cannot be encoded or is out of order; nothing was written.
+        If a record cannot be encoded or is out of order. Nothing was written.
     """
-    need_writing(directory)
+    require_writable(directory)
     encoded: list[Encoded] = []
     highest = 0
     for number, epoch in enumerate(epochs):
@@ -368,9 +382,9 @@ def write_session(directory: Path, epochs: Sequence[Epoch]) -> None:
         raise
 
 
-def copied(epochs: Sequence[Epoch], source: str, to: SessionId) -> list[Epoch]:
-    """The same epochs as another session's, each ``session_start`` with the new name and where it was taken from."""
-    made = []
+def copy_epochs(epochs: Sequence[Epoch], source: str, to: SessionId) -> list[Epoch]:
+    """Return epochs for a new session: each ``session_start`` gets the new id and the source of the copy."""
+    copies = []
     for number, epoch in enumerate(epochs):
         start = structs.replace(
             epoch.start,
@@ -378,5 +392,5 @@ def copied(epochs: Sequence[Epoch], source: str, to: SessionId) -> list[Epoch]:
             session=to,
             forked=Forked(session=source, epoch=number, line=len(epoch.records)),
         )
-        made.append(Epoch(epoch.baseline, [start, *epoch.records[1:]]))
-    return made
+        copies.append(Epoch(epoch.baseline, [start, *epoch.records[1:]]))
+    return copies

@@ -1,7 +1,7 @@
-"""Prove a session from its files alone: every line's ``crc``, form and order, every baseline's hash, every request that was sent.
+"""Verification of sessions from their files: checksums, record order, baselines, and every request that was sent.
 
-Each request is rebuilt from the log and its SHA-256 compared with the one that was recorded when it was sent, in one pass with a
-running hash. Every fault is collected, not only the first. Nothing is written; knows nothing of servers.
+Each request is rebuilt from the log, and its SHA-256 is compared with the recorded one, in one pass with a running hash. All
+faults are collected. Nothing is written.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from loopkit.errors import (
     SessionNotFound,
     TornLog,
     describe,
+    kind_of,
 )
 from loopkit.ids import TIME, SessionId
 from loopkit.reprs import Card
@@ -32,32 +33,36 @@ from loopkit.session.journal import Fault, body_of, checked_blocks
 from loopkit.session.order import Order
 from loopkit.session.scan import read_log
 from loopkit.session.session import Session
-from loopkit.session.store import load_baseline, log_path, not_ended, read_live, session_directories, whole_epochs
+from loopkit.session.store import count_whole_epochs, load_baseline, log_path, not_ended, read_live, session_directories
 
 __all__ = ["Verification", "first_mismatch", "verify"]
 
 LOOSE: dict[str, Callable[[bytes], ReplayRecord | RecordedRequest]] = {"replays": decode_replay, "recordings": decode_recorded}
-"Where a home's other logs lie, and how a line of them is read."
+"Directories of a home's other logs, and the decoder of their lines."
 
 
 @dataclass(frozen=True, repr=False)
 class Verification:
-    """What was checked, and what is wrong."""
+    """Result of :func:`verify`."""
 
     sessions: int
+    """Number of sessions checked."""
     requests: int
-    """Requests rebuilt and compared."""
+    """Number of requests rebuilt and compared."""
     records: int
-    """Sound records."""
+    """Number of sound records."""
     faults: tuple[Fault, ...]
+    """Every fault, with its file, and in a log its line and byte offset."""
     replays: int = 0
+    """Number of replay logs checked."""
     recordings: int = 0
+    """Number of recordings checked."""
     lines: int = 0
-    """Of replays and recordings, read."""
+    """Number of sound lines in replays and recordings."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if there is no fault."""
         return not self.faults
 
     def _card(self) -> Card:
@@ -75,23 +80,27 @@ class Verification:
 
 
 def verify(what: Path | str | Session | Iterable[Path | str | Session]) -> Verification:
-    """Check sessions from their files alone.
+    """Check sessions from their files.
+
+    Every line's checksum and form, the order of the records and the hash of every baseline are checked. Every request is rebuilt
+    from the log and compared with the SHA-256 that was recorded when it was sent.
 
     Parameters
     ----------
-    what : Path, str, Session, or several
-        A home (of its replays and recordings the lines are checked as well), a session's directory, an open session, or a list
-        of them.
+    what : Path, str, Session, or iterable of these
+        A home, a session's directory, or an open session. In a home, the lines of replays and recordings are checked too.
 
     Returns
     -------
     Verification
-        With every fault: its file, and in a log the line and the byte.
+        Counts and every fault, with its file, and in a log its line and byte offset.
 
     Raises
     ------
     SessionNotFound
-        When a path is neither a home nor a session.
+        If a path is neither a home nor a session.
+    SessionIOError
+        If a directory cannot be listed.
 
     Examples
     --------
@@ -106,7 +115,7 @@ the session
     whats = list(what) if isinstance(what, Iterable) and not isinstance(what, (str, bytes)) else [what]
     for one in whats:
         if not isinstance(one, (str, Path, Session)):
-            raise InvalidConfig("what", f"{one!r} is no path", "Give a home, or a session")
+            raise InvalidConfig("what", f"it must be a path or a Session; got {kind_of(one)}", "Give a home or a session")
     try:
         directories = [directory for one in whats for directory in _directories(one)]
         loose = [path for one in whats if not isinstance(one, Session) for path in _loose(Path(one))]
@@ -116,10 +125,10 @@ the session
     counts = [_verify_session(directory, faults) for directory in directories]
     lines = 0
     for path in loose:
-        seen = _verify_loose(path)
-        seen = _verify_loose(path) if seen.faults else seen  # a second look, for it may run right now
-        lines += seen.lines
-        faults += seen.faults
+        checked = _verify_loose(path)
+        checked = _verify_loose(path) if checked.faults else checked  # again, because a process may have been writing a line
+        lines += checked.lines
+        faults += checked.faults
     replays, recordings = (sum(path.parent.name == name for path in loose) for name in LOOSE)
     requests, records = (sum(count[at] for count in counts) for at in range(2))
     return Verification(len(directories), requests, records, tuple(faults), replays, recordings, lines)
@@ -130,7 +139,7 @@ def _directories(what: Path | str | Session) -> list[Path]:
         return [what.dir]
     path = Path(what)
     if not path.is_dir():
-        raise SessionNotFound(str(path), "is a file, and a session is a directory" if path.exists() else "does not exist")
+        raise SessionNotFound(str(path), "is a file, but a session is a directory" if path.exists() else "does not exist")
     if (path / "sessions").is_dir():
         return session_directories(path)[0]
     if log_path(path, 0).exists() or path.absolute().parent.name == "sessions":
@@ -139,23 +148,23 @@ def _directories(what: Path | str | Session) -> list[Path]:
         return []
     whole = path.absolute()
     if whole.name in LOOSE and any(path.glob("*.jsonl")):
-        raise SessionNotFound(str(path), f"holds the {whole.name} of a home, and no sessions", f"Give the home: {whole.parent}")
-    raise SessionNotFound(str(path), "holds no sessions: it has no sessions/, as a home has, and no 0.jsonl, as a session has")
+        raise SessionNotFound(str(path), f"contains {whole.name} but no sessions", f"Give the home: {whole.parent}")
+    raise SessionNotFound(str(path), "is neither a home (it has no sessions/) nor a session (it has no 0.jsonl)")
 
 
 def _loose(home: Path) -> list[Path]:
-    """The logs of a home that are no sessions."""
+    """Return the replay logs and recordings of a home."""
     return sorted(path for folder in LOOSE if (home / folder).is_dir() for path in (home / folder).glob("*.jsonl"))
 
 
 class _Loose(NamedTuple):
     lines: int
-    "Whole ones."
+    "Number of sound lines."
     faults: list[Fault]
 
 
 def _verify_loose(path: Path) -> _Loose:
-    """Check the lines of a log that has no requests that could be rebuilt."""
+    """Check the lines of a replay log or recording."""
     faults: list[Fault] = []
     lines = 0
     try:
@@ -183,7 +192,7 @@ def _verify_session(directory: Path, faults: list[Fault]) -> tuple[int, int]:
     try:
         session = SessionId(directory.name)
         wait_for_file(log_path(directory, 0))
-        count, gap = whole_epochs(directory)
+        count, gap = count_whole_epochs(directory)
     except (InvalidId, SessionNotFound, SessionIOError) as error:
         faults.append(Fault(str(directory), None, None, str(error)))
         return 0, 0
@@ -221,19 +230,19 @@ def _verify_session(directory: Path, faults: list[Fault]) -> tuple[int, int]:
 
 
 def first_mismatch(baseline: Baseline, records: Sequence[LogRecord]) -> tuple[int, str] | None:
-    """Rebuild every request of an epoch, and find the first that is not the one that was sent.
+    """Rebuild every request of an epoch, and return the first that differs from the request that was sent.
 
     Parameters
     ----------
     baseline : Baseline
-        The epoch's.
+        Baseline of the epoch.
     records : sequence of LogRecord
-        The epoch's, in order.
+        Records of the epoch, in order.
 
     Returns
     -------
     tuple of (int, str), or None
-        The position of its usage record, and what differs; None when every request is the one that was sent.
+        Position of the request's usage record, and the difference; None if all requests are equal.
     """
     start = records[0]
     assert isinstance(start, SessionStart)
@@ -241,9 +250,9 @@ def first_mismatch(baseline: Baseline, records: Sequence[LogRecord]) -> tuple[in
         for index, record, request in replayed(start, baseline, records):
             if request.sha256 != record.request_sha256 or request.size != record.request_bytes:
                 return index, (
-                    f"request {record.request}, rebuilt from the log, has {request.size} bytes with SHA-256 {request.sha256}, "
-                    f"but {record.request_bytes} bytes with {record.request_sha256} were sent: a record, the baseline or the "
-                    "encoder changed. The later requests of the epoch extend it, and were not judged"
+                    f"request {record.request}, rebuilt from the log, has {request.size} bytes and SHA-256 {request.sha256}, but "
+                    f"{record.request_bytes} bytes with SHA-256 {record.request_sha256} were sent: a record, the baseline or the "
+                    "encoder changed. The later requests of the epoch extend this one and were not checked"
                 )
     except LoopkitError as error:
         return 0, f"no request can be rebuilt: {error}"
@@ -251,7 +260,7 @@ def first_mismatch(baseline: Baseline, records: Sequence[LogRecord]) -> tuple[in
 
 
 def _faults_of(path: Path, first: TornLog) -> list[Fault]:
-    """Every fault of a torn log: those of lines by themselves, and the first of what the lines say."""
+    """Return every fault of the lines of a torn log, and the first fault of its records."""
     found: list[Fault] = []
     for _ in checked_blocks(path, faults=found):
         pass

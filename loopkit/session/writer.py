@@ -1,7 +1,6 @@
-"""What a session holds in memory and what its log holds on disk, kept equal: a record is in memory only once it is on disk.
+"""The single writer of a session: a record is in memory only after it is on disk.
 
-A write that fails is undone; where nothing can be said of the disk any more, the session takes no more records until it is opened
-again. Knows nothing of what the records mean beyond their order.
+A failed write is undone. If the content on disk is then unknown, the session accepts no more records until it is opened again.
 """
 
 from __future__ import annotations
@@ -24,27 +23,27 @@ __all__ = ["State", "Writer"]
 
 
 class State(NamedTuple):
-    """All that memory holds; replaced as one, so that an interrupt finds it before or after a write, never between."""
+    """The session in memory. It is replaced as a whole, so an interrupt sees the state before or after a write."""
 
     epochs: tuple[Epoch, ...]
     records: list[LogRecord]
-    "The current epoch's: the very list that ``epochs[-1]`` shows."
+    "Records of the current epoch; the same list object as in ``epochs[-1]``."
     tail: Tail
 
 
 class Writer:
-    """The one writer of a session, or with ``lock`` None its reader.
+    """The writer of a session, or its reader if ``lock`` is None.
 
     Parameters
     ----------
     directory : Path
-        The session's.
-    epochs : list of Epoch
-        As they were read and checked.
+        The session's directory.
+    epochs : sequence of Epoch
+        All epochs, read and checked.
     tail : Tail
-        Where they end.
+        State after the last record.
     lock : DirectoryLock or None
-        Held already.
+        The acquired lock.
     """
 
     def __init__(self, directory: Path, epochs: Sequence[Epoch], tail: Tail, lock: DirectoryLock | None) -> None:
@@ -57,16 +56,16 @@ class Writer:
         self._mutex = threading.Lock()
 
     def extend(self, records: Sequence[LogRecord]) -> None:
-        """Write with one write and one sync, then take into memory; see ``Session.extend``."""
+        """Append records with one write and one sync, then add them in memory; see ``Session.extend``."""
         with self._mutex:
             file = self._usable()
             encoded = encode_records(records, self.state.tail)
             if not encoded.records:
                 return
             try:
-                file.look()
+                file.check_unchanged()
             except SessionIOError as error:
-                self.close(f"its log is not as it was left ({error.why})")
+                self.close(f"another program changed its log ({error.why})")
                 raise
             self._writing = True
             try:
@@ -75,23 +74,23 @@ class Writer:
                 self.state = self.state._replace(tail=encoded.tail)
             except BaseException as error:
                 self._cut_back(file)
-                self._after(error)
+                self._close_after_sync_error(error)
                 raise
             self._writing = False
 
     def begin(self, baseline: Baseline, start: SessionStart, carried: Sequence[LogRecord]) -> None:
-        """Make the next epoch's files and go on in them; see ``Session.next_epoch``."""
+        """Create the files of the next epoch and continue there; see ``Session.next_epoch``."""
         with self._mutex:
             before = self._usable()
             order = self.state.tail.order
             if not order.ended:
-                raise OutOfOrder("session_start", "the epoch has not ended: epoch_end comes before the next one")
+                raise OutOfOrder("session_start", "the epoch has not ended: append an epoch_end record before the next epoch")
             opening = Tail(Order(order.session, order.epoch + 1, order.highest_call), End(0, 0, 0))
             encoded = encode_records([start, *carried], opening)
             paths = log_path(self._directory, order.epoch + 1), baseline_path(self._directory, order.epoch + 1)
-            if os.path.lexists(paths[0]):  # nothing of it is taken back below: what stands there is not ours
+            if os.path.lexists(paths[0]):  # checked here, because the cleanup below must not remove a file of another program
                 raise SessionIOError(
-                    str(paths[0]), "begin the epoch", "it is there already", "Something else changes the session's files"
+                    str(paths[0]), "begin the epoch", "the file already exists", "Another program changes the session's files"
                 )
             remove_file(paths[1])
             try:
@@ -104,12 +103,12 @@ class Writer:
                     self._file = before
                     for path in paths:
                         remove(path)
-                self._after(error)
+                self._close_after_sync_error(error)
                 raise
             before.close()
 
     def close(self, why: str = "it was closed") -> None:
-        """Take no more records, and release the lock; a second time does nothing."""
+        """Accept no more records, and release the lock. Safe to call twice."""
         self.closed = self.closed or why
         if self._file is not None:
             self._file.close()
@@ -119,15 +118,15 @@ class Writer:
 
     def _usable(self) -> AppendFile:
         if not self.closed and self._lock is not None and not self._lock.held:
-            self.close("the process that opened it is another one, from which this one was forked")
-        if self._writing and self._file is not None:  # a second interrupt cut short what undid the first
+            self.close("this process is a fork of the one that opened it")
+        if self._writing and self._file is not None:  # a second interrupt stopped the undo after the first
             self._cut_back(self._file)
         if self._file is None:
             raise SessionClosed(str(self._directory), self.closed)
         return self._file
 
     def _cut_back(self, file: AppendFile) -> None:
-        """Bring file and memory back to the last record that both hold."""
+        """Truncate file and memory to the last record that both contain."""
         del self.state.records[self.state.tail.end.line :]
         try:
             file.cut(self.state.tail.end.size)
@@ -135,6 +134,6 @@ class Writer:
             self.close(f"a write failed, and the log could not be cut back ({error.why})")
         self._writing = False
 
-    def _after(self, error: BaseException) -> None:
+    def _close_after_sync_error(self, error: BaseException) -> None:
         if isinstance(error, SessionIOError) and error.doing.startswith("sync"):
-            self.close(f"a sync failed ({error.why}), so what the disk holds is not known")
+            self.close(f"a sync failed ({error.why}), so the content on disk is unknown")

@@ -74,7 +74,7 @@ def test_salvage_copies_what_is_sound_and_says_what_it_left(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     said, told = done.stdout.splitlines()
     assert said.startswith(
-        "Salvaged mended: from s, epochs 1, records 1, left out 0.jsonl: from line 2 on (line 2: the last line"
+        "Salvaged mended: from s, epochs 1, records 1, left out 0.jsonl: line 2 and later (line 2: the last line"
     )
     assert said.count("does not end in a line feed") == 1
     assert told == "In the totals of a home it counts beside s, until one of them is moved away"
@@ -107,7 +107,7 @@ def test_salvage_of_a_home_names_its_sessions(tmp_path: Path) -> None:
     make_session(tmp_path)
     done = loopkit("salvage", tmp_path, "--to", "new")
     assert done.stderr == (
-        f"loopkit: no session found: {tmp_path} is a home, with the sessions s. Name one: {tmp_path / 'sessions' / 's'}\n"
+        f"loopkit: no session found: {tmp_path} is a home with the sessions s. Give one, such as {tmp_path / 'sessions' / 's'}\n"
     )
 
 
@@ -294,7 +294,7 @@ def test_replay_measures_variants_and_writes_the_frame(tiny: Server, tmp_path: P
     assert wrong.returncode == 1
     assert "tools_shuffled changes none of the 3 requests" in wrong.stderr
     home = loopkit("replay", tmp_path, "--model", "tiny", "--out", tmp_path / "other")
-    assert (home.returncode, "is a home, with the sessions s. Name one" in home.stderr) == (1, True), home.stderr
+    assert (home.returncode, "is a home with the sessions s. Give one, such as" in home.stderr) == (1, True), home.stderr
 
 
 def test_replay_takes_a_recording_and_an_interrupt_keeps_what_was_finished(

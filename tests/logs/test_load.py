@@ -416,7 +416,7 @@ def test_the_bar_is_shown_only_when_asked_or_long(home: Path, capsys: pytest.Cap
         (0, "there is no whole record", 0),
         (1, "the last line does not end in a line feed", 0),
         (700, "the last line does not end in a line feed", 1),
-        (-1, "though it is whole", 2),
+        (-1, "but is otherwise whole", 2),
     ],
 )
 def test_a_replay_that_was_cut_hides_nothing_beside_it(home: Path, left: int, why: str, rows: int) -> None:

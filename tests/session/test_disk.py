@@ -83,7 +83,7 @@ def test_a_log_that_stands_where_the_next_epochs_belongs_is_left_alone(tmp_path:
         strange = session.dir / "1.jsonl"
         strange.write_bytes(b"somebody's")
         before = digests(session.dir)
-        with pytest.raises(SessionIOError, match=r"1\.jsonl: cannot begin the epoch: it is there already\. Something else"):
+        with pytest.raises(SessionIOError, match=r"1\.jsonl: cannot begin the epoch: the file already exists\. Another program"):
             session.next_epoch(BASELINE)
         assert digests(session.dir) == before
         strange.unlink()

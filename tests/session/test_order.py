@@ -143,19 +143,19 @@ def test_what_was_expected_is_said() -> None:
     user, assistant = User(time=TIME, content=""), Assistant(time=TIME, content="")
     asking = Assistant(time=TIME, content=None, tool_calls=calls("a", "b"))
     table: list[tuple[list[LogRecord], str]] = [
-        ([user], "a user record cannot stand here: session_start comes first"),
+        ([user], "a user record is not allowed here: session_start comes first"),
         ([start(), start()], "it is the first record of a log, and only the first"),
-        ([start(), user, user], "an assistant record comes next, to answer the user"),
+        ([start(), user, user], "an assistant record comes next"),
         ([start(), user, assistant, user], "a usage record comes next"),
         ([start(), usage(1)], "a user or an assistant record, or epoch_end, comes next"),
         ([start(), asking, usage(1), user], "a tool_result comes next, for 'a', 'b'"),
         ([start(), asking, usage(1), asking], "a tool_result comes next, for 'a', 'b'"),
-        ([start(), asking, usage(1), result(1, "c")], "no open call of the last assistant message (open: 'a', 'b')"),
-        ([start(), asking, usage(1), result(1, "a"), result(2, "a")], "no open call of the last assistant message (open: 'b')"),
+        ([start(), asking, usage(1), result(1, "c")], "which is not an open call (open calls: 'a', 'b')"),
+        ([start(), asking, usage(1), result(1, "a"), result(2, "a")], "which is not an open call (open calls: 'b')"),
         ([start(), assistant, usage(1), result(1, "a")], "(no call is open)"),
-        ([start(), assistant, usage(2)], "usage.request is 2, and 1 comes next"),
-        ([start(), assistant, usage(1), loss(2)], "cache_loss.request is 2, but the usage record before it counts request 1"),
-        ([start(), asking, usage(1), result(1, "a"), loss(1)], "it follows the usage record of its request"),
+        ([start(), assistant, usage(2)], "usage.request is 2, but the next request is 1"),
+        ([start(), assistant, usage(1), loss(2)], "cache_loss.request is 2, but the usage record before it has request 1"),
+        ([start(), asking, usage(1), result(1, "a"), loss(1)], "it comes directly after the usage record of its request"),
         ([start(), end(), user], "nothing follows epoch_end"),
         ([start(), Assistant(time=TIME, tool_calls=calls("a", "a"))], "one id twice"),
         ([start(epoch=1)], "session_start.epoch is 1, but the epoch is 0"),
@@ -183,7 +183,7 @@ def test_carried_records_are_counted_and_closed() -> None:
     assert order.take(opening) == (4, "")
     assert (order.sound, order.highest_call) == (True, 9)
     assert "carried" in Order("lima", 1).take([start(2, epoch=1), user, usage(1)])[1]
-    assert "have no result" in Order("lima", 1).take([start(2, epoch=1), user, asking])[1]
+    assert "without a result" in Order("lima", 1).take([start(2, epoch=1), user, asking])[1]
     short = Order("lima", 1)
     short.take([start(2, epoch=1), user])
     assert "1 of the records" in short.unfinished()

@@ -32,7 +32,7 @@ def test_whole_groups_and_epochs_are_kept(tmp_path: Path, torn: Path) -> None:
     assert digests(torn) == before
     assert (kept.source, kept.id, kept.dir, kept.epochs, kept.records) == (ID, NEW, tmp_path / "sessions" / NEW, 2, 22)
     (left_out,) = kept.left_out
-    assert left_out.startswith("1.jsonl: from line 10 on (line 11: the last line does not end in a line feed")
+    assert left_out.startswith("1.jsonl: line 10 and later (line 11: the last line does not end in a line feed")
     assert verify(kept.dir).ok
     with Session.open(tmp_path, NEW) as session:
         assert [epoch.start.forked for epoch in session.epochs] == [
@@ -42,7 +42,7 @@ def test_whole_groups_and_epochs_are_kept(tmp_path: Path, torn: Path) -> None:
         assert session.next_call() == 4
         session.extend(group(session, None))
     assert verify(kept.dir).ok
-    assert "left out 1.jsonl: from line 10 on" in str(kept)
+    assert "left out 1.jsonl: line 10 and later" in str(kept)
     assert repr(kept).endswith("1 more"), "what one line has no room for is counted"
 
 
@@ -61,8 +61,8 @@ def test_a_fault_in_an_early_epoch_leaves_the_later_ones_out(tmp_path: Path) -> 
     path.write_bytes(path.read_bytes().replace(b"And in Cusco?", b"And in Quito?"))
     kept = salvage(session.dir, NEW)
     assert (kept.epochs, kept.records) == (1, 9)
-    assert kept.left_out[0].startswith("0.jsonl: from line 10 on (line 10: its crc is ")
-    assert kept.left_out[1:] == ("1.jsonl: all of it",)
+    assert kept.left_out[0].startswith("0.jsonl: line 10 and later (line 10: its crc is ")
+    assert kept.left_out[1:] == ("1.jsonl: the whole file",)
     assert verify(kept.dir).ok
 
 
@@ -88,7 +88,7 @@ def test_a_request_that_is_not_the_one_sent_ends_what_is_sound(tmp_path: Path) -
     path.write_bytes(chained(bodies))
     kept = salvage(session.dir, NEW)
     assert kept.records == 4
-    assert kept.left_out[0].startswith("0.jsonl: from line 5 on (line 7: request 2, rebuilt from the log")
+    assert kept.left_out[0].startswith("0.jsonl: line 5 and later (line 7: request 2, rebuilt from the log")
     assert verify(kept.dir).ok
 
 
@@ -99,10 +99,10 @@ def test_a_missing_epoch_ends_what_is_sound(tmp_path: Path) -> None:
         (directory / f"1.{kind}").rename(directory / f"2.{kind}")
     before = digests(directory)
     (fault,) = verify(directory).faults
-    assert str(fault) == f"{directory}/1.jsonl:1: it is missing, though 2.jsonl stands there (byte 0 of the file)"
+    assert str(fault) == f"{directory}/1.jsonl:1: the file is missing, but 2.jsonl exists (byte 0 of the file)"
     kept = salvage(directory, NEW)
     assert (kept.epochs, kept.records) == (1, 13)
-    assert kept.left_out == ("1.jsonl: it is missing, though 2.jsonl stands there", "2.jsonl: all of it")
+    assert kept.left_out == ("1.jsonl: the file is missing, but 2.jsonl exists", "2.jsonl: the whole file")
     assert verify(kept.dir).ok
     assert digests(directory) == before
 

@@ -221,7 +221,7 @@ def test_nothing_that_open_would_refuse_can_be_written(tmp_path: Path) -> None:
                 session.extend(records)
         assert digests(session.dir) == before
         session.append(result(1, "a"))
-        with pytest.raises(OutOfOrder, match=r"usage\.request is 3, and 2 comes next"):
+        with pytest.raises(OutOfOrder, match=r"usage\.request is 3, but the next request is 2"):
             session.extend([msgspec.structs.replace(r, request=3) if isinstance(r, UsageRecord) else r for r in whole])
         with pytest.raises(OutOfOrder, match="write the whole group with one extend"):
             session.extend(whole[:2])
@@ -237,7 +237,7 @@ def test_call_numbers_rise_through_the_session(tmp_path: Path) -> None:
         session.append(result(5, "b"))
         assert session.next_call() == 6
         for number in (5, 4, 1):
-            with pytest.raises(OutOfOrder, match=rf"tool_result\.call is {number}, but call 5 stands before it"):
+            with pytest.raises(OutOfOrder, match=rf"tool_result\.call is {number}, but it must be greater than 5"):
                 session.append(result(number, "c"))
         session.append(result(6, "c"))
         session.append(end())
@@ -258,7 +258,7 @@ def test_next_epoch(tmp_path: Path) -> None:
             session.next_epoch(BASELINE)
         session.append(end())
         assert session.ended
-        with pytest.raises(OutOfOrder, match="nothing follows epoch_end"):
+        with pytest.raises(OutOfOrder, match="no record may follow epoch_end"):
             session.extend(group(session, "Hi."))
         carried = session.records[1:3]
         session.next_epoch(Baseline("Be kind.", ()), carried, slot=None, options={"seed": 8})
@@ -344,7 +344,7 @@ def test_fork_keeps_the_epochs_before_whole(tmp_path: Path) -> None:
             Forked(session="lima", epoch=1, line=len(fork.records)),
         ]
         assert fork.next_call() == 4
-        with pytest.raises(InvalidConfig, match="at: 9 is not from 0 to 2"):
+        with pytest.raises(InvalidConfig, match="at: epoch 1 has 2 groups, so `at` must be 0 to 2; got 9"):
             session.fork(9, SessionId("other"))
         with pytest.raises(SessionExists):
             session.fork(0, SessionId("fork"))
@@ -395,7 +395,7 @@ def test_a_baseline_that_is_not_the_epochs_is_refused(tmp_path: Path, act: Calla
 def test_a_baseline_that_is_not_there_is_asked_for_by_its_hash(tmp_path: Path) -> None:
     with create(tmp_path) as session:
         (session.dir / "0.baseline.json").unlink()
-    with pytest.raises(BaselineError, match=f"cannot be read: .* Put back the file whose SHA-256 is {BASELINE.hash()}"):
+    with pytest.raises(BaselineError, match=f"cannot be read: .* restore the file with SHA-256 {BASELINE.hash()}"):
         Session.open(tmp_path, session.id)
 
 

@@ -56,7 +56,7 @@ def in_capitals(crc: bytes) -> bytes:
 
 # name → (damage, line of the fault, byte behind the start of that line or None where the start of the file's text counts, why)
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], int, int, str]] = {
-    "no final line feed though the JSON is whole": (lambda d: d[:-1], 8, 0, "line feed, though it is whole"),
+    "no final line feed though the JSON is whole": (lambda d: d[:-1], 8, 0, "line feed, but is otherwise whole"),
     "a day in no calendar": (lambda d: rechained(d, 3, lambda b: b.replace(b"-11-30T", b"-02-30T")), 3, 0, "is not a Timestamp"),
     "cut in mid-record": (lambda d: d[:-40], 8, 0, "line feed: not a record"),
     "cut inside a UTF-8 sequence": (lambda d: d[: d.index("😀".encode()) + 2], 6, -1, "not UTF-8"),
@@ -115,22 +115,32 @@ DAMAGE: dict[str, tuple[Callable[[bytes], bytes], int, int, str]] = {
     "a missing member": (lambda d: rechained(d, 6, lambda b: b.replace(b'"truncated":false,', b"")), 6, 0, "truncated"),
     "a wrong type": (lambda d: rechained(d, 6, lambda b: b.replace(b":false", b":0")), 6, 0, "bool"),
     "another format": (lambda d: rechained(d, 1, lambda b: b.replace(b'"format":1', b'"format":2')), 1, 0, "format"),
-    "a doubled key": (lambda d: rechained(d, 2, lambda b: b + b',"content":"Is it light in \xc3\xa9?"'), 2, 0, "one form"),
+    "a doubled key": (
+        lambda d: rechained(d, 2, lambda b: b + b',"content":"Is it light in \xc3\xa9?"'),
+        2,
+        0,
+        "not in the form that",
+    ),
     "a doubled key in free JSON": (
         lambda d: rechained(d, 1, lambda b: b.replace(b'"seed":7', b'"seed":7,"seed":7')),
         1,
         0,
-        "one form",
+        "not in the form that",
     ),
     "another key order": (
         lambda d: rechained(d, 6, lambda b: b.replace(b'"truncated":false,"status":"ok"', b'"status":"ok","truncated":false')),
         6,
         0,
-        "one form",
+        "not in the form that",
     ),
-    "white space": (lambda d: rechained(d, 2, lambda b: b.replace(b'"content":', b'"content": ')), 2, 0, "one form"),
-    "another form of a number": (lambda d: rechained(d, 4, lambda b: b.replace(b":40.0", b":4.0e1")), 4, 0, "one form"),
-    "another escape": (lambda d: rechained(d, 2, lambda b: b.replace(b"light", b"\\u006cight")), 2, 0, "one form"),
+    "white space": (lambda d: rechained(d, 2, lambda b: b.replace(b'"content":', b'"content": ')), 2, 0, "not in the form that"),
+    "another form of a number": (
+        lambda d: rechained(d, 4, lambda b: b.replace(b":40.0", b":4.0e1")),
+        4,
+        0,
+        "not in the form that",
+    ),
+    "another escape": (lambda d: rechained(d, 2, lambda b: b.replace(b"light", b"\\u006cight")), 2, 0, "not in the form that"),
     "a time that is none": (lambda d: rechained(d, 2, lambda b: b.replace(b"-11-30T", b"-13-30T")), 2, 0, "Timestamp"),
     "a time with a 60th second": (lambda d: rechained(d, 2, lambda b: b.replace(b":05.", b":60.")), 2, 0, "Timestamp"),
     "a time with other digits": (
@@ -256,7 +266,7 @@ def test_a_missing_epoch_is_named(tmp_path: Path) -> None:
     with filled(tmp_path) as session:
         directory = session.dir
     (directory / "1.jsonl").rename(directory / "2.jsonl")
-    with pytest.raises(TornLog, match=r"1\.jsonl:1: it is missing, though 2\.jsonl stands there"):
+    with pytest.raises(TornLog, match=r"1\.jsonl:1: the file is missing, but 2\.jsonl exists"):
         Session.open(tmp_path, ID)
 
 
@@ -264,7 +274,7 @@ def test_an_epoch_behind_one_that_has_not_ended_is_refused(tmp_path: Path) -> No
     with filled(tmp_path) as session:
         path = session.dir / "0.jsonl"
     path.write_bytes(joined(lines(path.read_bytes())[:-1]))
-    with pytest.raises(TornLog, match=r"0\.jsonl:\d+: the epoch has not ended, and yet 1\.jsonl stands there"):
+    with pytest.raises(TornLog, match=r"0\.jsonl:\d+: the epoch has no epoch_end record, but 1\.jsonl exists"):
         Session.open(tmp_path, ID)
     assert not verify(tmp_path).ok
 
@@ -275,7 +285,7 @@ def test_an_epoch_whose_opening_is_not_whole_is_refused(tmp_path: Path) -> None:
     data = path.read_bytes()
     for count in range(1, 5):
         path.write_bytes(joined(lines(data)[:count]))
-        with pytest.raises(TornLog, match=r"records that session_start says are carried over are missing|result"):
+        with pytest.raises(TornLog, match=r"announces as carried over are missing|result"):
             Session.open(tmp_path, ID)
     path.write_bytes(b"")
     with pytest.raises(TornLog, match=r"1\.jsonl:1: the log is empty"):
@@ -340,5 +350,5 @@ def test_session_start_names_the_session_and_nothing_else_does(tmp_path: Path) -
     assert isinstance(start, SessionStart)
     assert encode(start).startswith(b'{"kind":"session_start","time":"')
     (tmp_path / "sessions" / "lima").rename(tmp_path / "sessions" / "rome")
-    with pytest.raises(TornLog, match=r"session_start\.session is 'lima', but the session is 'rome'"):
+    with pytest.raises(TornLog, match=r"session_start\.session is 'lima', but the directory's session is 'rome'"):
         Session.open(tmp_path, SessionId("rome"))

@@ -41,8 +41,8 @@ def test_a_path_that_is_no_home_and_no_session_is_told_what_it_is(tmp_path: Path
     (tmp_path / "empty").mkdir()
     for path, why in (
         (tmp_path / "nowhere", "does not exist"),
-        (tmp_path / "empty", "holds no sessions: it has no sessions/, as a home has, and no 0.jsonl, as a session has"),
-        (log, "is a file, and a session is a directory"),
+        (tmp_path / "empty", "is neither a home (it has no sessions/) nor a session (it has no 0.jsonl)"),
+        (log, "is a file, but a session is a directory"),
     ):
         with pytest.raises(SessionNotFound) as caught:
             verify(path)
@@ -56,13 +56,13 @@ def test_a_folder_of_a_home_names_the_home_to_give(folder: str, tmp_path: Path, 
     for path in (tmp_path / folder, Path()):
         with pytest.raises(SessionNotFound) as caught:
             verify(path)
-        why = f"holds the {folder} of a home, and no sessions. Give the home: {tmp_path}"
+        why = f"contains {folder} but no sessions. Give the home: {tmp_path}"
         assert str(caught.value) == f"no session found: {path} {why}"
 
 
 @pytest.mark.parametrize("what", [5, None, b"runs", [None], object()])
 def test_what_is_no_path_is_named(what: Any) -> None:
-    with pytest.raises(InvalidConfig, match=r"what: .* is no path"):
+    with pytest.raises(InvalidConfig, match=r"what: it must be a path or a Session; got"):
         verify(what)
 
 
