@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from loopkit.contract.baseline import Baseline, CoreSchemas, messages
 from loopkit.contract.messages import ChatMessage, ToolCall
@@ -30,13 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 
-class _Same:
-    """Type of the default "as in the current epoch", for arguments where None has another meaning."""
-
-
-_SAME: Final = _Same()
-
-
 class Session:
     """A conversation on disk, made by :meth:`create`, :meth:`open` or :meth:`read`.
 
@@ -49,8 +41,6 @@ class Session:
         The session's id, which is also the name of its directory.
     dir : Path
         The session's directory.
-    home : Path
-        The home that contains the session.
 
     Examples
     --------
@@ -155,16 +145,9 @@ class Session:
 
         Raises
         ------
-        SessionNotFound
-            If the session does not exist.
-        SessionLocked
-            If another writer has the session open.
-        TornLog
-            If a log has a fault. The message names file, line and byte.
-        BaselineError, BaselineMismatch
-            If a baseline cannot be read, or is not the one that belongs to the log.
-        SessionIOError
-            If the operating system refuses an operation.
+        SessionError
+            If the session does not exist (``SessionNotFound``), has a writer (``SessionLocked``), has a fault (``TornLog``,
+            ``BaselineError``), or cannot be read (``SessionIOError``). The message names the file, and the line in a log.
         """
         directory = cls.dir_for(home, id)
         require_writable(directory)
@@ -322,7 +305,7 @@ class Session:
         carried: Sequence[LogRecord] = (),
         *,
         kind: str = "turn",
-        slot: int | _Same | None = _SAME,
+        slot: int | UnsetType | None = UNSET,
         options: Mapping[str, Any] | None = None,
         server: ServerFacts | None = None,
         tags: TagsFacts | None = None,
@@ -352,7 +335,7 @@ class Session:
             time=Timestamp.now(),
             session=self.id,
             epoch=self.epoch + 1,
-            slot=before.slot if isinstance(slot, _Same) else slot,
+            slot=before.slot if slot is UNSET else slot,
             baseline_sha256=baseline.hash(),
             options=dict(before.options if options is None else options),
             server=server or before.server,
@@ -399,15 +382,12 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _card(self) -> Card:
-        facts = [
-            ("epoch", str(self.epoch)),
-            ("requests", str(self._writer.state.tail.order.requests)),
-            ("records", str(len(self.records))),
-        ]
+        requests = self._writer.state.tail.order.requests
+        facts = [("epoch", str(self.epoch)), ("requests", str(requests)), ("records", str(len(self.records)))]
         if self.pending:
             facts.append(("open calls", str(len(self.pending))))
         if self.ended:
