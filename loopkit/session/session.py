@@ -52,8 +52,6 @@ class Session:
     >>> session = Session.read(home, id)
     >>> session
     Session lima: epoch 0, requests 0, records 1, accepts no more records: it was opened with Session.read
-    >>> [message.role for message in session.messages()]
-    ['system']
     """
 
     def __init__(self, home: Path, id: SessionId, lock: DirectoryLock | None) -> None:
@@ -369,8 +367,7 @@ class Session:
         """
         ends = group_ends(self.records)
         if not 0 <= at < len(ends):
-            why = f"epoch {self.epoch} has {len(ends) - 1} groups, so `at` must be 0 to {len(ends) - 1}; got {at}"
-            raise InvalidConfig("at", why)
+            raise InvalidConfig("at", f"epoch {self.epoch} has {len(ends) - 1} groups, so `at` must be 0 to that; got {at}")
         kept = [*self.epochs[:-1], Epoch(self.baseline, self.records[: ends[at]])]
         write_session(self.dir_for(self.home, id), copy_epochs(kept, self.id, SessionId(id)))
         return type(self).open(self.home, id)
