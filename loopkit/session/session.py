@@ -367,7 +367,7 @@ class Session:
         """
         ends = group_ends(self.records)
         if not 0 <= at < len(ends):
-            raise InvalidConfig("at", f"epoch {self.epoch} has {len(ends) - 1} groups, so `at` must be 0 to that; got {at}")
+            raise InvalidConfig("at", f"it must be 0 to {len(ends) - 1}, the number of groups of epoch {self.epoch}; got {at}")
         kept = [*self.epochs[:-1], Epoch(self.baseline, self.records[: ends[at]])]
         write_session(self.dir_for(self.home, id), copy_epochs(kept, self.id, SessionId(id)))
         return type(self).open(self.home, id)

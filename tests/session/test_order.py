@@ -156,7 +156,7 @@ def test_what_was_expected_is_said() -> None:
         ([start(), assistant, usage(2)], "usage.request is 2, but the next request is 1"),
         ([start(), assistant, usage(1), loss(2)], "cache_loss.request is 2, but the usage record before it has request 1"),
         ([start(), asking, usage(1), result(1, "a"), loss(1)], "it comes directly after the usage record of its request"),
-        ([start(), end(), user], "nothing follows epoch_end"),
+        ([start(), end(), user], "no record may follow epoch_end"),
         ([start(), Assistant(time=TIME, tool_calls=calls("a", "a"))], "one id twice"),
         ([start(epoch=1)], "session_start.epoch is 1, but the epoch is 0"),
     ]

@@ -344,7 +344,7 @@ def test_fork_keeps_the_epochs_before_whole(tmp_path: Path) -> None:
             Forked(session="lima", epoch=1, line=len(fork.records)),
         ]
         assert fork.next_call() == 4
-        with pytest.raises(InvalidConfig, match="at: epoch 1 has 2 groups, so `at` must be 0 to that; got 9"):
+        with pytest.raises(InvalidConfig, match="at: it must be 0 to 2, the number of groups of epoch 1; got 9"):
             session.fork(9, SessionId("other"))
         with pytest.raises(SessionExists):
             session.fork(0, SessionId("fork"))
