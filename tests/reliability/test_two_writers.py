@@ -96,6 +96,6 @@ def test_threads_that_share_a_session_write_whole_groups(tmp_path: Path) -> None
             thread.start()
         for thread in threads:
             thread.join()
-        assert all("comes next" in str(error) for error in errors)
+        assert all("the next request is" in str(error) for error in errors)
         assert len(session.records) == 1 + 3 * (80 - len(errors))
         assert list(Session.read(tmp_path, ID).records) == list(session.records)

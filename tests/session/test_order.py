@@ -157,8 +157,8 @@ def test_what_was_expected_is_said() -> None:
         ([start(), assistant, usage(1), loss(2)], "cache_loss.request is 2, but the usage record before it has request 1"),
         ([start(), asking, usage(1), result(1, "a"), loss(1)], "it comes directly after the usage record of its request"),
         ([start(), end(), user], "no record may follow epoch_end"),
-        ([start(), Assistant(time=TIME, tool_calls=calls("a", "a"))], "one id twice"),
-        ([start(epoch=1)], "session_start.epoch is 1, but the epoch is 0"),
+        ([start(), Assistant(time=TIME, tool_calls=calls("a", "a"))], "contains an id twice"),
+        ([start(epoch=1)], "session_start.epoch is 1, but the file's epoch is 0"),
     ]
     for records, why in table:
         order = Order("lima", 0)
@@ -188,7 +188,7 @@ def test_carried_records_are_counted_and_closed() -> None:
     short.take([start(2, epoch=1), user])
     assert "1 of the records" in short.unfinished()
     later = replace(start(1, epoch=1), carried=Carried(kind="turn", from_epoch=1, records=1))
-    assert "from_epoch is 1, in epoch 1" in Order("lima", 1).take([later])[1]
+    assert "from_epoch is 1, but this is epoch 1" in Order("lima", 1).take([later])[1]
 
 
 def test_where_an_epoch_can_be_parted() -> None:

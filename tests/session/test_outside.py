@@ -39,7 +39,7 @@ def test_a_log_that_something_else_changed_takes_no_more_records_and_is_left_alo
     with pytest.raises(SessionIOError, match="Another program changes the session's files"):
         session.extend(more)
     assert (log.read_bytes() if log.exists() else None) == after, name
-    with pytest.raises(SessionClosed, match="not as it was left"):
+    with pytest.raises(SessionClosed, match="another program changed its log"):
         session.extend(more)
     session.close()
 
