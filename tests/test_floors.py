@@ -19,6 +19,7 @@ FLOORS = {
     "encoding": (0, "ground", 1),
     "ids": (0, "ground", 2),
     "deprecation": (0, "ground", 2),
+    "progress": (0, "ground", 2),
     "reprs": (0, "ground", 3),
     "config": (0, "ground", 4),
     "contract": (1, "contract", 0),
@@ -70,7 +71,7 @@ OUTSIDE = {
     "pydantic": {"config", "loop"},  # what people write: settings, and functions that become tools
     "pydantic_core": {"loop"},  # the types of pydantic's schemas
     "referencing": {"loop"},  # references inside a JSON schema, fetched from nowhere
-    "tqdm": {"logs", "server", "replay", "sweep", "demo", "cli"},  # progress, and warnings above it
+    "tqdm": {"progress", "server", "replay", "sweep", "demo", "cli"},  # progress, and warnings above it
     "xllamacpp": {"server"},  # llama.cpp's own server
     "zlib_ng": {"encoding"},  # a faster CRC-32
 }

@@ -1,55 +1,60 @@
-"""``load``: what is on disk as ``Logs``, whose frames are made on first use.
-
-Has each file read once and puts the parts together. Knows nothing of what stands in a line, or in a column.
-"""
+"""`Logs`: loaded logs as dataframes, with selection, diagnosis and export."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from loopkit.cache.losses.findings import Findings
 from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.encoding import decode
 from loopkit.errors import InvalidConfig, kind_of
-from loopkit.logs.frames import build, schema
+from loopkit.logs.frames import build
 from loopkit.logs.frames.columns import Part
 from loopkit.logs.frames.files import write_csv, write_parquet
-from loopkit.logs.merge import problems_of_others, together
+from loopkit.logs.frames.overview import describe_usage, sparkline
+from loopkit.logs.frames.schema import FRAMES, document_columns
+from loopkit.logs.parts import merge, problems_of_others, select, without_replays
 from loopkit.logs.problems import Problem
-from loopkit.logs.requests import diagnosed, export, prompts
-from loopkit.reprs import Card
+from loopkit.logs.requests import diagnose_parts, prompts
+from loopkit.logs.trace_export import export_trace
+from loopkit.reprs import Card, counted
 
 __all__ = ["Logs"]
 
-SPARE = ("turns", "epochs", "replays", "requests", "problems")
+DISPENSABLE = ("turns", "epochs", "replays", "requests", "problems")
+"Facts that the text repr drops first if it is too long."
+COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
+"Whether writing to a shallow copy leaves the original as it is."
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Logs:
-    """Logs as frames, one row one thing, made on first use; ``load`` makes it.
+    """Loaded logs as dataframes, which are built on first use. `load` returns it.
 
-    Every frame has all its columns with the dtypes of ``loopkit.logs.frames.schema``. Missing is ``<NA>``, never 0.
-    A frame given out may be changed: it is the caller's.
+    Every frame has all its columns with fixed dtypes, even without rows; ``lk.logs.columns(frame)`` describes them. A missing
+    value is ``<NA>``, never 0. Each access returns a copy of the frame, so you may change it. Totals leave replays out, unless
+    there is nothing else; ``logs.where(source="replay")`` selects them.
 
     Parameters
     ----------
     parts : tuple of Part
-        What was read, the epochs of a session in order.
+        One part per epoch or replay; the epochs of a session are in order.
     unread : tuple of Problem
-        What could not be read, or was counted and left out.
+        What could not be read, or was left out.
     content : bool
-        Whether the frame of messages has their text.
+        Whether the frame ``messages`` has a column with their text.
 
     Examples
     --------
     >>> Logs(())
-    Logs: sessions 0, epochs 0, turns 0, requests 0, read unknown, lost unknown
+    Logs: sessions 0, epochs 0, turns 0, requests 0, processed unknown, lost unknown
     >>> len(Logs(()).usage)
     0
     """
@@ -57,184 +62,268 @@ class Logs:
     parts: tuple[Part, ...]
     unread: tuple[Problem, ...] = ()
     content: bool = False
-    _made: dict[str, pd.DataFrame] = dataclasses.field(default_factory=dict, init=False)
+    _frames: dict[str, pd.DataFrame] = dataclasses.field(default_factory=dict, init=False)
 
     @property
+    @document_columns
     def sessions(self) -> pd.DataFrame:
-        """A row is a session or a replay."""
-        return self._frame("sessions", lambda: build.sessions(self.parts))
+        """One row per session or replay."""
+        return self._copy("sessions")
 
     @property
+    @document_columns
     def epochs(self) -> pd.DataFrame:
-        """A row is an epoch."""
-        return self._frame("epochs", lambda: build.epochs(self.parts, self.usage))
+        """One row per epoch. In a foreign log, a compaction starts an epoch."""
+        return self._copy("epochs")
 
     @property
+    @document_columns
     def turns(self) -> pd.DataFrame:
-        """A row is a user message and all that followed."""
-        return self._frame("turns", lambda: build.turns(self.parts, self.usage))
+        """One row per turn: a user message and everything until the model stops."""
+        return self._copy("turns")
 
     @property
+    @document_columns
     def usage(self) -> pd.DataFrame:
-        """A row is a completed request."""
-        return self._frame("usage", lambda: build.usage(self.parts))
+        """One row per completed request."""
+        return self._copy("usage")
 
     @property
+    @document_columns
     def cache_loss(self) -> pd.DataFrame:
-        """A row is a loss."""
-        return self._frame("cache_loss", lambda: build.cache_loss(self.parts, self.usage))
+        """One row per cache loss: a request for which fewer tokens were cached than expected."""
+        return self._copy("cache_loss")
 
     @property
+    @document_columns
     def messages(self) -> pd.DataFrame:
-        """A row is a message; the logs are read once more for it, as far as they were read before.
+        """One row per message. The logs are read a second time for this frame.
 
         Raises
         ------
         TornLog, BaselineError, LogError, SessionIOError
-            When a log or its baseline is not what it was, or a message is none. Where a baseline was reported, it has no row.
+            If a log or baseline has changed since it was loaded, or a message is invalid. A system message is left out if
+            its baseline is among the problems.
         """
-        return self._frame("messages", lambda: build.messages(self.parts, content=self.content))
+        return self._copy("messages")
 
     @property
+    @document_columns
     def problems(self) -> pd.DataFrame:
-        """A row is something that could not be read, or was counted and left out."""
-        return self._frame("problems", lambda: build.problems(self.unread))
+        """One row per problem: something that could not be read, or was left out."""
+        return self._copy("problems")
+
+    def evidence(self, row: int | pd.Series[Any] | Mapping[Hashable, Any]) -> dict[str, Any]:
+        """Return the evidence for the cause of a cache loss.
+
+        Parameters
+        ----------
+        row : int, Series or mapping
+            A row of ``cache_loss``, or its index label.
+
+        Returns
+        -------
+        dict
+            Values that can be checked against the log, such as ``byte``, ``was`` and ``now``. Empty if there is no evidence.
+
+        Raises
+        ------
+        InvalidConfig
+            If there is no such row.
+
+        Examples
+        --------
+        >>> Logs(()).evidence({"cause": "system_changed", "evidence": '{"byte":93}'})
+        {'byte': 93}
+        """
+        if isinstance(row, (int, np.integer)) and not isinstance(row, bool):
+            losses = self._frame("cache_loss")
+            if not 0 <= row < len(losses):
+                raise InvalidConfig("row", f"there is no row {row}: `cache_loss` has {counted(len(losses), 'row')}")
+            row = losses.iloc[int(row)]
+        if not isinstance(row, (pd.Series, Mapping)) or "evidence" not in row:
+            raise InvalidConfig("row", "it is not a row of `cache_loss`", "Give a row such as `logs.cache_loss.iloc[0]`")
+        text = row["evidence"]
+        return decode(text.encode(), dict[str, Any]) if isinstance(text, str) else {}
 
     def requests(self) -> Iterator[Prompt]:
-        """Each request's prompt, for `loopkit.cache`, as far as it is known.
+        """Yield the prompt of each request, for the functions of `loopkit.cache`.
 
         Yields
         ------
         Prompt
-            With the body, rebuilt from the log or as it was recorded; else with messages, tokens or blocks. A request of which
-            only the usage is known is left out.
+            With the request body, if it was recorded or can be rebuilt from the log; otherwise with messages, tokens or blocks.
+            Requests with nothing but usage are left out.
 
         Raises
         ------
         TornLog, BaselineError, LogError, SessionIOError
-            When a log is not any more what it was.
+            If a log has changed since it was loaded.
         """
         return prompts(self.parts)
 
     def diagnose(self) -> Findings:
-        """Say every loss and its cause, and how much of the log could be judged at all.
+        """Return every cache loss with its cause, and the share of the requests that could be judged.
 
-        The losses are those of ``cache_loss``; one of a session that had no cause live, or one that another session's requests in
-        its slot can feign, is judged once more, for now the other sessions at its server are known. Replays break the contract on
-        purpose, and count only where nothing else is there.
+        The losses are those of ``cache_loss``. A loss without a cause, or with one that another session in the same slot may
+        imitate, is diagnosed again with all loaded sessions.
 
         Examples
         --------
         >>> Logs(()).diagnose()
         0 losses in 0 requests: with usage ?, rendered exactly ?, lost with a cause ?
         """
-        return diagnosed(self.parts)
+        return diagnose_parts(self.parts)
 
     def export_trace(self, path: Path | str, salt: bytes, *, block: int = 512) -> int:
-        """Write how prompts share prefixes, without their text: a line a request, as Mooncake's traces have it.
+        """Write a trace that shows how prompts share prefixes, without their text, in the format of Mooncake's traces.
 
         Parameters
         ----------
         path : Path or str
-            A JSONL file that is not there yet: ``timestamp`` (milliseconds from the first record), ``input_length``,
-            ``output_length``, ``hash_ids``; with ``unit``, in which lengths are counted: ``tokens`` where the log knows them,
-            ``blocks`` where it knows no more, else ``bytes`` of the body's prompt; also ``engine`` and ``epoch``, for ``load``.
+            New JSONL file, with one line per request: ``timestamp`` (milliseconds since the first record), ``input_length``,
+            ``output_length`` and ``hash_ids``. ``unit`` is the unit of the lengths: ``tokens`` if the log knows them, ``blocks``
+            if it knows nothing else, otherwise ``bytes`` of the prompt in the body. ``load`` also reads ``engine`` and ``epoch``.
         salt : bytes
-            At least 16 random bytes. Two exports with one salt can be compared; who knows it can try out guesses of a text.
+            At least 16 random bytes. Exports with the same salt can be compared. Keep it secret: with the salt, guesses of a text
+            can be tested.
         block : int
-            Tokens or bytes in a block. A block's number stands for all that comes before it, too.
+            Number of tokens or bytes in a block. The hash of a block also covers everything before it.
 
         Returns
         -------
         int
-            Lines written: requests of which only the usage is known are left out.
+            Number of lines. Requests with nothing but usage are left out.
 
         Raises
         ------
         InvalidConfig
-            When the salt is too short.
+            If the salt is too short.
         LogError
-            When the file is there already or cannot be written.
+            If the file exists or cannot be written.
         """
-        return export(self.parts, _path("path", path), salt, block)
+        return export_trace(self.parts, _check_path("path", path), salt, block)
 
     def to_parquet(self, directory: Path | str) -> None:
-        """Write every frame as Parquet files of at most a million rows; ``load(directory)`` reads them back, equal.
+        """Write every frame as Parquet files of at most a million rows. ``load(directory)`` returns equal frames.
 
-        What a request sent is not in a frame: ``requests()`` has none afterwards. Messages have their text only where these logs
-        were loaded with ``content=True``. Needs the extra ``scale``.
+        Request bodies are not in the frames, so ``requests()`` yields nothing for logs that are loaded from Parquet. Messages
+        have their text only if these logs were loaded with ``content=True``. Needs the extra ``scale``.
+
+        Parameters
+        ----------
+        directory : Path or str
+            An empty directory, or one to create.
 
         Raises
         ------
         LogError
-            When the directory holds something, or cannot be written.
+            If the directory is not empty, or cannot be written.
         InvalidConfig
-            When pyarrow is not installed.
+            If pyarrow is not installed.
         """
-        write_parquet(self.parts, self._frames(), _path("directory", directory))
+        write_parquet(self.parts, self._all_frames(), _check_path("directory", directory))
 
     def to_csv(self, directory: Path | str) -> None:
-        """Write a CSV file a frame, for other programs.
+        """Write one CSV file per frame, for other programs.
 
-        Text that a spreadsheet would take for a formula has an apostrophe before it; missing is an empty field.
+        A text that a spreadsheet would treat as a formula gets an apostrophe in front. A missing value is an empty field.
+
+        Parameters
+        ----------
+        directory : Path or str
+            An empty directory, or one to create.
 
         Raises
         ------
         LogError
-            When the directory holds something, or cannot be written.
+            If the directory is not empty, or cannot be written.
         """
-        write_csv(self._frames(), _path("directory", directory))
+        write_csv(self._all_frames(), _check_path("directory", directory))
 
     def where(
         self,
         *,
         session: str | Iterable[str] | None = None,
         since: str | datetime.datetime | None = None,
-        model: str | None = None,
+        source: str | Iterable[str] | None = None,
+        model: str | Iterable[str] | None = None,
+        engine: str | Iterable[str] | None = None,
+        variant: str | Iterable[str] | None = None,
+        parent: str | Iterable[str] | None = None,
     ) -> Logs:
-        """Keep some sessions, each whole, so that the frames go on agreeing with each other. To keep fewer rows, filter a frame.
+        """Select sessions by the columns of ``sessions``. Each selected session is kept whole, so that the frames agree.
+
+        To select single rows, filter a frame instead. Several conditions must all be met.
 
         Parameters
         ----------
         session : str or iterable of str, optional
-            Their ids.
+            Session ids.
         since : str or datetime, optional
-            Those with a record at or after this moment; in UTC where it names no zone.
-        model : str, optional
-            Those with an epoch of this model.
+            Sessions with a record at or after this time. A time without a zone is in UTC.
+        source : str or iterable of str, optional
+            Programs that wrote the logs, such as ``"replay"`` or ``"claude_code"``.
+        model, engine : str or iterable of str, optional
+            Models and engines; a session is selected if one of its epochs matches.
+        variant : str or iterable of str, optional
+            Variants of replays.
+        parent : str or iterable of str, optional
+            Sessions from which others were forked, resumed, spawned or replayed.
 
         Returns
         -------
         Logs
-            Without rows where none fits. Problems stay, but those of files whose sessions are all left out.
+            Without rows if no session matches. Problems of files whose sessions are all dropped are dropped, too.
+
+        Raises
+        ------
+        InvalidConfig
+            If there is no session with a given id, or an argument is invalid.
+
+        Examples
+        --------
+        >>> Logs(()).where(session="a")
+        Traceback (most recent call last):
+            ...
+        loopkit.errors.InvalidConfig: session: there is no session 'a'. No sessions are loaded
         """
-        kept = {part.session for part in self.parts}
-        if session is not None:
-            kept &= _named(session)
-        if since is not None:
-            moment = _moment(since)
-            kept &= {part.session for part in self.parts if part.ended >= moment}
-        if model is not None:
-            if not isinstance(model, str):
-                raise InvalidConfig("model", f"{model!r} is not the name of one")
-            kept &= {part.session for part in self.parts if part.model == model}
-        parts = tuple(part for part in self.parts if part.session in kept)
-        files = {part.path for part in parts}
-        gone = [part for part in self.parts if part.session not in kept and part.path not in files]
-        return dataclasses.replace(self, parts=parts, unread=problems_of_others(self.unread, gone))
+        facts = {"source": source, "model": model, "engine": engine, "variant": variant, "parent": parent}
+        return self._with(select(self.parts, {"session": session, **facts}, since))
+
+    def without_replays(self) -> Logs:
+        """Drop the replays, unless there is nothing else. A replay may break the contract on purpose, so totals exclude it.
+
+        Returns
+        -------
+        Logs
+            These logs if they contain no replays, or only replays.
+
+        Examples
+        --------
+        >>> Logs(()).without_replays()
+        Logs: sessions 0, epochs 0, turns 0, requests 0, processed unknown, lost unknown
+        """
+        kept = without_replays(self.parts)
+        return self if len(kept) == len(self.parts) else self._with(kept)
 
     def concat(self, other: Logs) -> Logs:
-        """Put two together; of a file that both have, epochs and problems are those of ``other``, which may have been read later.
+        """Combine two logs. If both contain a file, the epochs and problems of ``other`` are kept, as it may be more recent.
+
+        Parameters
+        ----------
+        other : Logs
+            The logs to add.
 
         Raises
         ------
         LogError
-            When two logs have the same session id, for then keys would not tell them apart.
+            If two logs have the same session id, because the frames could not tell them apart.
         """
         if not isinstance(other, Logs):
-            raise InvalidConfig("other", f"{kind_of(other)} is no Logs", "Load it first")
+            raise InvalidConfig("other", f"it must be `Logs`; got {kind_of(other)}", "Load it first")
         unread = [*problems_of_others(self.unread, other.parts), *other.unread]
-        return Logs(*together([*self.parts, *other.parts], unread, "raise"), self.content or other.content)
+        return Logs(*merge([*self.parts, *other.parts], unread, "raise"), self.content or other.content)
 
     def __repr__(self) -> str:
         return self._card().text()
@@ -243,46 +332,48 @@ class Logs:
         return self._card().whole()
 
     def _repr_html_(self) -> str:
-        card, plot = self._card(), build.spark(self.usage)
+        card, plot = self._card(), sparkline(self.without_replays()._frame("usage"))
         return card._replace(facts=[*card.facts, *([("reuse by request", plot)] if plot else [])]).html()
 
     def _card(self) -> Card:
-        found = self.sessions
-        replays = int((found["source"] == "replay").sum())
-        facts = [("sessions", len(found) - replays), ("replays", replays), ("epochs", len(self.parts))]
-        facts += [("turns", int(found["turns"].sum())), ("requests", len(self.usage))]
-        counted = [(name, f"{number:,}") for name, number in facts if number or name != "replays"]
-        faults = [("problems", f"{len(self.unread):,}")] if self.unread else []
-        return Card("Logs", [*counted, *faults, *build.finding(self.usage)], SPARE)
+        logs = self.without_replays()
+        sessions, usage = logs._frame("sessions"), logs._frame("usage")
+        replays = len({part.session for part in self.parts if part.source == "replay"})
+        own = len(sessions) if logs is not self or not replays else 0
+        numbers = [("sessions", own), ("replays", replays), ("epochs", len(logs.parts))]
+        numbers += [("turns", int(sessions["turns"].sum())), ("requests", len(usage))]
+        facts = [(name, f"{number:,}") for name, number in numbers if number or name != "replays"]
+        problems = [("problems", f"{len(self.unread):,}")] if self.unread else []
+        return Card("Logs", [*facts, *problems, *describe_usage(usage)], DISPENSABLE)
 
-    def _frames(self) -> dict[str, pd.DataFrame]:
-        return {name: getattr(self, name) for name in schema.FRAMES}
+    def _with(self, parts: Iterable[Part]) -> Logs:
+        kept = tuple(parts)
+        sessions, files = {part.session for part in kept}, {part.path for part in kept}
+        dropped = [part for part in self.parts if part.session not in sessions and part.path not in files]
+        return dataclasses.replace(self, parts=kept, unread=problems_of_others(self.unread, dropped))
 
-    def _frame(self, name: str, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name].copy(deep=False)
+    def _all_frames(self) -> dict[str, pd.DataFrame]:
+        return {name: self._frame(name) for name in FRAMES}
+
+    def _copy(self, name: str) -> pd.DataFrame:
+        return self._frame(name).copy(deep=not COPIES_ON_WRITE)
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        if name not in self._frames:
+            builders: dict[str, Callable[[], pd.DataFrame]] = {
+                "sessions": lambda: build.sessions(self.parts),
+                "epochs": lambda: build.epochs(self.parts, self._frame("usage")),
+                "turns": lambda: build.turns(self.parts, self._frame("usage")),
+                "usage": lambda: build.usage(self.parts),
+                "cache_loss": lambda: build.cache_loss(self.parts, self._frame("usage")),
+                "messages": lambda: build.messages(self.parts, content=self.content),
+                "problems": lambda: build.problems(self.unread),
+            }
+            self._frames[name] = builders[name]()
+        return self._frames[name]
 
 
-def _named(session: str | Iterable[str]) -> set[str]:
-    names = [session] if isinstance(session, str) or not isinstance(session, Iterable) else list(session)
-    for name in names:
-        if not isinstance(name, str):
-            raise InvalidConfig("session", f"{name!r} is not the id of one")
-    return set(names)
-
-
-def _path(name: str, value: Path | str) -> Path:
+def _check_path(name: str, value: Path | str) -> Path:
     if not isinstance(value, (str, Path)) or "\0" in str(value):
-        raise InvalidConfig(name, f"{value!r} is no path")
+        raise InvalidConfig(name, f"{value!r} is not a path")
     return Path(value)
-
-
-def _moment(since: str | datetime.datetime) -> np.datetime64:
-    moment: pd.Timestamp | None = None
-    if isinstance(since, (str, datetime.date, np.datetime64)):  # of a bare number nobody knows the unit
-        with contextlib.suppress(ValueError):
-            moment = pd.Timestamp(since)
-    if moment is None or pd.isna(moment):
-        raise InvalidConfig("since", f"{since!r} is not a time", "Write it as 2026-11-30 or 2026-11-30T07:31")
-    return (moment if moment.tz is None else moment.tz_convert("UTC").tz_localize(None)).to_datetime64()

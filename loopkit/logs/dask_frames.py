@@ -1,8 +1,4 @@
-"""``scan``: the frames of many logs as dask dataframes, out of core, whole sessions in each partition.
-
-A partition is read by ``load``'s own reading when it is computed, where it is computed; nothing is read before. Knows nothing of
-clusters, and has no reader of its own. dask is loaded when it is used.
-"""
+"""``scan``: the frames of many logs as dask dataframes, out of core, with whole sessions in each partition."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ __all__ = ["Scan", "scan"]
 
 
 class Scan(NamedTuple):
-    """The frames of `loopkit.load`, as dask dataframes with the same columns and dtypes; made by ``loopkit.logs.scan``."""
+    """The frames of `Logs` as dask dataframes with the same columns and dtypes; returned by ``loopkit.logs.scan``."""
 
     sessions: dd.DataFrame
     epochs: dd.DataFrame
@@ -38,29 +34,29 @@ class Scan(NamedTuple):
 
 
 def scan(what: Loadable, *, errors: Errors = "raise", partition_bytes: int = 1 << 26) -> Scan:
-    """Frames of logs that are read when something is computed of them, on any dask scheduler.
+    """Return the frames of logs as dask dataframes. Logs are read when a result is computed, on any dask scheduler.
 
     Parameters
     ----------
     what : str, Path, Session, or an iterable of these
-        As `loopkit.load` takes it. Workers must find the files at the same paths.
+        As for `loopkit.load`. Workers must find the files at the same paths.
     errors : "raise" or "report"
-        As `loopkit.load` takes it; what is left out before anything is read is only warned of.
+        As for `loopkit.load`. Directories without a log only cause a warning.
     partition_bytes : int
-        Bytes of logs that make a partition, of whole sessions; the frames are a small part of that. Other tools' logs are one
-        partition, for one may hold a copy of another, which is to be counted once.
+        Size of the logs in one partition; the frames are much smaller. A partition contains whole sessions. Logs of other tools
+        form a single partition, because they may repeat each other's requests.
 
     Returns
     -------
     Scan
-        Its members are dask dataframes.
+        A named tuple of dask dataframes.
 
     Raises
     ------
     InvalidConfig
-        When dask is not installed.
+        If dask is not installed, or an argument is invalid.
     LogError
-        When something is not there, or two logs have the same session id.
+        If a path does not exist, or two logs have the same session id.
 
     Examples
     --------
@@ -70,16 +66,17 @@ def scan(what: Loadable, *, errors: Errors = "raise", partition_bytes: int = 1 <
     (1, 0)
     """
     if not isinstance(partition_bytes, int):
-        raise InvalidConfig("partition_bytes", f"{partition_bytes!r} is no number of bytes")
+        raise InvalidConfig("partition_bytes", f"it must be an integer; got {partition_bytes!r}")
     try:
         import dask
         import dask.dataframe as dd
     except ImportError:
-        raise InvalidConfig("dask", "it is not installed, and scan needs it", "pip install 'loopkit-lab[scale]'") from None
+        why = "`scan` needs dask, which is not installed"
+        raise InvalidConfig("dask", why, "Run `pip install 'loopkit-lab[scale]'`") from None
     files, _ = find_files(what, errors)
     groups = [*_groups(files, partition_bytes)] or [[]]
-    size = sum(sizes_of(files))  # logs grow: dask must not take a scan for an earlier one, whose results it may hold
-    with dask.config.set({"dataframe.convert-string": False}):  # the schema says what a string is
+    size = sum(sizes_of(files))  # dask reuses the results of equal calls, and logs grow
+    with dask.config.set({"dataframe.convert-string": False}):  # keep the dtypes of the schema
         frames = {
             name: dd.from_map(_frame, groups, name=name, errors=errors, size=size, meta=empty(name))  # type: ignore[no-untyped-call]
             for name in Scan._fields
@@ -88,7 +85,7 @@ def scan(what: Loadable, *, errors: Errors = "raise", partition_bytes: int = 1 <
 
 
 def _groups(files: list[File], most: int) -> Iterator[list[File]]:
-    """Files for each partition."""
+    """Yield the files of each partition."""
     sessions: dict[str, list[File]] = {}
     others: list[File] = []
     for file in files:
@@ -99,10 +96,8 @@ def _groups(files: list[File], most: int) -> Iterator[list[File]]:
         else:
             epochs = sessions.setdefault(file.path.parent.name, [])
             if epochs and epochs[0].path.parent.absolute() != file.path.parent.absolute():
-                why = (
-                    f"{epochs[0].path.parent} has the session id {file.path.parent.name} too, and keys would not tell them apart"
-                )
-                raise LogError(str(file.path.parent), why, "Scan them one at a time")
+                why = f"{epochs[0].path.parent} has the same session id, so the frames could not tell them apart"
+                raise LogError(str(file.path.parent), why, "Scan them separately")
             epochs.append(file)
     wholes = list(sessions.values())
     for batch in batches(wholes, [sum(sizes_of(epochs)) for epochs in wholes], most):
@@ -112,5 +107,5 @@ def _groups(files: list[File], most: int) -> Iterator[list[File]]:
 
 
 def _frame(files: list[File], name: str, errors: Errors, size: int) -> pd.DataFrame:
-    """One frame of one partition; ``size`` only tells this scan from an earlier one."""
+    """Return one frame of one partition. ``size`` only distinguishes this scan from an earlier one."""
     return getattr(read_files(files, errors=errors, progress=False), name)  # type: ignore[no-any-return]

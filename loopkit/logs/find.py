@@ -1,6 +1,6 @@
-"""Which log files are meant by a home, a session, a directory of other tools' logs, a file, a pattern, or a list of these.
+"""Search for log files: in a home, a session, a directory of other tools' logs, or by a glob pattern.
 
-Looks at names and places, and into a file only where its place does not say whose it is. Reads no log.
+Only names and locations matter here. No log is read.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from loopkit.logs.problems import Problem
 from loopkit.session.concurrent_reads import is_locked, wait_for_file
 from loopkit.session.store import log_numbers, log_path, session_directories
 
-__all__ = ["HOW", "PARTS", "File", "Loadable", "find"]
+__all__ = ["HINT", "PARTS", "File", "Loadable", "find"]
 
 HOME = ("sessions", "replays", "memory", "slots", "sweeps", "recordings")
-"Directories of a home; one of them makes a directory a home."
+"A directory that contains one of these is a home."
 LOGS = (".jsonl", ".json", ".eval", ".log", ".jsonl.gz")
-"How the files end that are looked at in a directory that is no home of ours."
+"Suffixes of log files in a directory that is not a home."
 PARTS = "parts.parquet"
-"What tells a directory that ``to_parquet`` wrote."
-HOW = "Give a home, a session, a log, a directory of logs or a pattern"
+"The file that marks a directory written by ``to_parquet``."
+HINT = "Give a home, session, log, directory of logs or pattern"
 
 
 @runtime_checkable
 class HasDir(Protocol):
-    """A session, as far as this room needs to know it."""
+    """Anything with a session's directory, such as a `Session`."""
 
     @property
     def dir(self) -> Path: ...
@@ -42,26 +42,26 @@ Loadable: TypeAlias = "str | Path | HasDir | Iterable[str | Path | HasDir]"
 
 
 class File(NamedTuple):
-    """A file that was found."""
+    """A file that may be a log."""
 
     path: Path
     scanned: bool = False
-    "Found in a directory of other tools' logs, where it may be no log at all, and not asked for by name or place."
+    "Whether the search found it in a directory of other tools' files, so that it may not be a log."
 
 
 Found: TypeAlias = "File | Problem | LogError | SessionIOError"
-"""A file; something left out; something that should be there and is not; something that the system refuses."""
+"""A file, something left out, a missing file, or a refusal of the operating system."""
 
 
 def find(what: Loadable) -> list[Found]:
-    """Find the files, each once, in an order that depends on names alone.
+    """Return the log files, each once, in an order that depends only on their names.
 
     Raises
     ------
     LogError
-        When what was asked for by name is not there, or holds no log.
+        If a named path does not exist or contains no log.
     SessionIOError
-        When the system refuses.
+        If the operating system refuses access.
     """
     seen: dict[str, Found] = {}
     try:
@@ -79,22 +79,22 @@ def _files(what: Loadable) -> Iterator[Found]:
         path = Path(os.path.expanduser(what))
         try:
             mode = path.stat().st_mode
-        except (FileNotFoundError, NotADirectoryError, ValueError):  # the last for what no path can hold, such as a NUL
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: the path contains a NUL byte
             found = _matching(str(path))
             if not found:
-                raise LogError(str(path), "nothing is there", HOW) from None
+                raise LogError(str(path), "the path does not exist", HINT) from None
             yield from chain.from_iterable(map(_matched, found))
             return
         yield from _in_directory(path) if stat.S_ISDIR(mode) else iter((File(path),))
-    elif isinstance(what, Iterable):  # bytes are numbers, each of them no path
+    elif isinstance(what, Iterable):
         for one in what:
             yield from _files(one)
     else:
-        raise InvalidConfig("what", f"{reprlib.repr(what)} is no path", HOW)
+        raise InvalidConfig("what", f"{reprlib.repr(what)} is not a path", HINT)
 
 
 def _matched(path: str) -> list[Found]:
-    """What a path that a pattern matched means: nobody asked for it by its name, and it hides no other."""
+    """Return the files at a path that a pattern matched. An error is returned, so that the other paths are still read."""
     try:
         return list(_files(path))
     except LogError as error:
@@ -108,15 +108,15 @@ def _matching(pattern: str) -> list[str]:
         found = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else []
     except ValueError:
         return []
-    return [path for path in found if path != pattern]  # a link of this very name that leads nowhere
+    return [path for path in found if path != pattern]  # a dangling link of this name matches itself
 
 
 def _in_directory(path: Path) -> Iterator[Found]:
     names = {entry.name for entry in path.iterdir()}
     if PARTS in names:
         yield File(path / PARTS)
-    elif not names:  # it may become a home
-        yield Problem(str(path), None, None, "left_out", "the directory is empty: no log is here, and it is no home yet")
+    elif not names:
+        yield Problem(str(path), None, None, "left_out", "the directory is empty, so there is nothing to load")
     elif names.intersection(HOME):
         yield from _in_home(path)
     elif names.intersection(("0.jsonl", "0.baseline.json")):
@@ -124,7 +124,7 @@ def _in_directory(path: Path) -> Iterator[Found]:
     else:
         found = list(_below(path))
         if not found:
-            raise LogError(str(path), "neither a home nor a session, and no log is below it", HOW)
+            raise LogError(str(path), "it is neither a home nor a session, and contains no log", HINT)
         yield from found
 
 
@@ -133,20 +133,19 @@ def _in_home(home: Path) -> Iterator[Found]:
     for directory, is_named in sorted([*((each, True) for each in named), *((each, False) for each in others)]):
         try:
             yield from _in_sessions(directory, is_named=is_named)
-        except OSError as error:  # of one that may not be looked into: the others may
+        except OSError as error:  # the other sessions may be readable
             yield _refused(error)
     for name in ("replays", "recordings"):
         if (home / name).is_dir():
             yield from (File(entry) for entry in sorted((home / name).iterdir()) if entry.suffix == ".jsonl")
     for name in ("sessions", "replays", "recordings"):
         if os.path.lexists(home / name) and not (home / name).is_dir():
-            yield LogError(
-                str(home / name), "it is no directory, or a link that leads to none", "Mount what it leads to, or remove it"
-            )
+            why = "it is not a directory, or a link to a missing one"
+            yield LogError(str(home / name), why, "Mount the directory that it links to, or remove it")
 
 
 def _in_sessions(directory: Path, *, is_named: bool) -> Iterator[Found]:
-    """What a directory in a home's ``sessions`` is."""
+    """Return what a directory in a home's ``sessions`` contains."""
     if is_named and log_numbers(directory):
         yield from _in_session(directory)
     elif found := list(_below(directory)):
@@ -154,19 +153,19 @@ def _in_sessions(directory: Path, *, is_named: bool) -> Iterator[Found]:
     elif is_named and (wait_for_file(log_path(directory, 0)) or is_locked(directory)):
         yield from _in_session(directory)
     else:
-        why = "it has no 0.jsonl, so it is no session" if is_named else "not the name of a session"
-        yield Problem(str(directory), None, None, "left_out", f"{why}, and was left out")
+        why = "it contains no 0.jsonl, so it is not a session" if is_named else "its name is not a session id"
+        yield Problem(str(directory), None, None, "left_out", f"{why}; it was left out")
 
 
 def _below(directory: Path) -> Iterator[Found]:
-    """Files in a directory of other tools' logs that may be logs, and directories that cannot be looked into."""
+    """Return files below a directory that may be logs, and directories that cannot be read."""
     refused: list[OSError] = []
     for place, directories, files in os.walk(directory, onerror=refused.append):
         directories.sort()
         yield from (
             File(Path(place, name), scanned=True)
             for name in sorted(files)
-            if name.endswith(LOGS) and not name.endswith((".baseline.json", ".meta.json"))  # of a sub-agent
+            if name.endswith(LOGS) and not name.endswith((".baseline.json", ".meta.json"))
         )
     yield from map(_refused, refused)
 
@@ -181,5 +180,5 @@ def _in_session(directory: Path) -> Iterator[Found]:
         return
     if numbers != list(range(len(numbers))) or not numbers:
         missing = next(number for number in range(len(numbers) + 1) if number not in numbers)
-        yield LogError(str(directory), f"a session without its {missing}.jsonl", "Put the file back, or leave the session out")
+        yield LogError(str(directory), f"the session lacks {missing}.jsonl", "Restore the file, or load the other sessions only")
     yield from (File(log_path(directory, number)) for number in numbers)

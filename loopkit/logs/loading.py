@@ -1,4 +1,4 @@
-"""``load``: find log files, read them, and return `Logs`."""
+"""``load``: find log files, read them and return `Logs`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
-from tqdm.auto import tqdm
-
 from loopkit.errors import LogError
 from loopkit.logs.collection import Logs
-from loopkit.logs.find import HOW, File, Loadable, find
+from loopkit.logs.find import HINT, File, Loadable, find
 from loopkit.logs.frames.columns import Part
-from loopkit.logs.merge import together
-from loopkit.logs.parallel import each_read, sizes_of
-from loopkit.logs.problems import Errors, Problem, need_errors, problem_of
+from loopkit.logs.parallel import read_each, sizes_of
+from loopkit.logs.parts import merge
+from loopkit.logs.problems import Errors, Problem, check_errors, problem_of
+from loopkit.progress import progress_bar
 
 __all__ = ["Loadable", "find_files", "load", "read_files"]
-
-LONG = 1 << 28
-"Bytes from which on a load shows its progress."
 
 
 def load(
@@ -31,57 +27,61 @@ def load(
     executor: Executor | None = None,
     progress: bool | None = None,
 ) -> Logs:
-    """Read logs.
+    """Load logs of loopkit and of other tools.
 
     Parameters
     ----------
     what : str, Path, Session, or an iterable of these
-        A home, a session's directory, a log, a directory of other tools' logs, or a pattern. A file named twice counts once.
+        A home, a session or its directory, a log file, a directory of other tools' logs, or a glob pattern. A file that is named
+        twice is read once.
     errors : "raise" or "report"
-        At a fault, raise it; or read what is sound before it, and put it into ``problems``. One bad file hides no other.
+        What to do about a fault in a log: raise it, or load everything before it and add it to ``problems``. One damaged file
+        does not affect the others.
     content : bool
-        Whether the frame of messages has their text.
+        Whether the frame ``messages`` gets a column with their text.
     executor : concurrent.futures.Executor, optional
-        Reads the files, many small ones in one call, and gives the same frames, problems and first error. One of other processes
-        must find the files at the same paths. Of Dask, ``client.get_executor(pure=False)``: else equal calls run once.
+        Reads the files in parallel. The result is the same, including the first error. Other processes must find the files at
+        the same paths. With Dask, use ``client.get_executor(pure=False)``; otherwise it runs equal calls once.
     progress : bool, optional
-        Whether to show a bar; by default for long loads only.
+        Whether to show a progress bar. By default it appears after 2 seconds, in a terminal or notebook.
 
     Returns
     -------
     Logs
-        Without rows where a home holds no session. A session that is being written right now is read up to its last whole group.
+        The loaded logs; without rows if a home contains no session. A session that is being written is read up to its last
+        complete record group.
 
     Warns
     -----
     UserWarning
-        Where errors are raised, for an empty directory, and each in a home's ``sessions`` without a log: a problem, too.
+        If ``errors`` is ``"raise"`` and a directory is empty, or a directory in a home's ``sessions`` contains no log. The
+        warning is also one of the problems.
 
     Raises
     ------
     TornLog
-        With file and line.
+        If a log is damaged; names file and line.
     LogError
-        When something is not there, or not a log; also where errors are reported, when that was asked for by its name.
+        If a path does not exist or is not a log. A path that was named is also refused if ``errors`` is ``"report"``.
     SessionIOError
-        When the system refuses.
+        If the operating system refuses access.
     InvalidConfig
-        For another word than those two.
+        If an argument is invalid.
 
     Examples
     --------
     >>> load("no such runs")
     Traceback (most recent call last):
         ...
-    loopkit.errors.LogError: no such runs: nothing is there. Give a home, a session, a log, a directory of logs or a pattern
+    loopkit.errors.LogError: no such runs: the path does not exist. Give a home, session, log, directory of logs or pattern
     """
     files, problems = find_files(what, errors)
     return read_files(files, problems, errors=errors, content=content, executor=executor, progress=progress)
 
 
 def find_files(what: Loadable, errors: Errors, stacklevel: int = 3) -> tuple[list[File], list[Problem]]:
-    """Find the files, and what is left out of them; raises and warns as `load` does."""
-    need_errors(errors)
+    """Return the files to read, and what is left out; raise and warn as `load` does."""
+    check_errors(errors)
     files: list[File] = []
     problems: list[Problem] = []
     for each in find(what):
@@ -107,21 +107,20 @@ def read_files(
     executor: Executor | None = None,
     progress: bool | None = None,
 ) -> Logs:
-    """Read files that were found into ``Logs``."""
+    """Read the files that `find_files` returned."""
     sizes = sizes_of(files)
-    shown = sum(sizes) >= LONG if progress is None else progress
     parts: list[Part] = []
     problems = list(problems)
     with (
-        tqdm(total=sum(sizes), unit="B", unit_scale=True, desc="load", disable=not shown) as bar,
-        contextlib.closing(each_read(files, sizes, errors, executor)) as reading,
+        progress_bar(progress=progress, total=sum(sizes), unit="B", label="load", scale=True) as bar,
+        contextlib.closing(read_each(files, sizes, errors, executor)) as reading,
     ):
         for read, size in zip(reading, sizes, strict=True):
             parts += read.parts
             problems += read.problems
             bar.update(size)
-    asked = {str(file.path) for file in files}  # what Parquet tells of others was told when it was written
-    strange = next((problem for problem in problems if problem.kind == "not_a_log" and problem.path in asked), None)
-    if strange is not None and not parts and errors == "raise":
-        raise LogError(strange.path, strange.why, HOW)
-    return Logs(*together(parts, problems, errors), content)
+    paths = {str(file.path) for file in files}  # Parquet files may report problems of other files
+    not_a_log = next((problem for problem in problems if problem.kind == "not_a_log" and problem.path in paths), None)
+    if not_a_log is not None and not parts and errors == "raise":
+        raise LogError(not_a_log.path, not_a_log.why, HINT)
+    return Logs(*merge(parts, problems, errors), content)

@@ -1,8 +1,6 @@
-"""``read_file``: whatever log a file is, what the frames need of it, and what is wrong with it.
+"""``read_file``: recognise the format of one log and read it.
 
-A file is told by what stands in it and beside it, not by its name: loopkit's own are read here, every other by an adapter. One
-file, one call, nothing shared: it can be mapped over any executor. Knows nothing of homes, of dataframes, or of what was asked
-for.
+The first bytes and the neighbouring files decide, not the name. Each call is independent, so it can run on any executor.
 """
 
 from __future__ import annotations
@@ -29,15 +27,15 @@ from loopkit.session.store import is_log_name
 __all__ = ["Read", "read_file"]
 
 SESSION, REPLAY = b'{"kind":"session_start",', b'{"kind":"replay",'
-"What our logs begin with."
+"First bytes of loopkit's own logs."
 
 
 class Read(NamedTuple):
-    """What was read of one file."""
+    """Parts and problems of one file."""
 
     parts: Sequence[Part]
     problems: Sequence[Problem] = ()
-    "In the order of the lines."
+    "In the order of their lines."
 
 
 def read_file(file: File, errors: Errors = "raise") -> Read:
@@ -46,19 +44,19 @@ def read_file(file: File, errors: Errors = "raise") -> Read:
     Parameters
     ----------
     file : File
-        Where it is, and how it was found.
+        The file, and how it was found.
     errors : "raise" or "report"
-        What to do at a fault. Of a log of ours that is reported on, what stands before the first fault is read, up to its last
-        whole group; behind it only the lines' ends and ``crc`` are checked, and each damaged stretch is one problem.
+        What to do about a fault. With ``"report"``, loopkit's own log is read up to the last complete record group before the
+        first fault. Of the lines after it, only endings and checksums are checked; consecutive damaged lines are one problem.
 
     Raises
     ------
     TornLog
-        With file and line; only where errors are raised, as the others.
+        If the log is damaged; only if ``errors`` is ``"raise"``, like the other errors.
     LogError
-        When it is no log that anything here knows, unless it was only come by in a directory: then that is a problem.
+        If the format is unknown. If the file was only found in a directory, this is a problem instead.
     SessionIOError
-        When the system refuses.
+        If the operating system refuses access.
 
     Examples
     --------
@@ -67,13 +65,13 @@ def read_file(file: File, errors: Errors = "raise") -> Read:
     """
     try:
         if file.path.name == PARTS:
-            from loopkit.logs.frames.files import read_parquet  # pandas is loaded where it is needed
+            from loopkit.logs.frames.files import read_parquet  # imports pandas
 
             return Read(*read_parquet(file.path.parent))
         reader = _reader(file.path, errors)
         if reader is None:
             return Read(*formats.read(file.path, errors=errors))
-        return _ours(file.path, reader, errors)
+        return _read_own(file.path, reader, errors)
     except LoopkitError as error:
         if errors == "raise" and not (file.scanned and isinstance(error, LogError)):
             raise
@@ -81,9 +79,9 @@ def read_file(file: File, errors: Errors = "raise") -> Read:
 
 
 def _reader(path: Path, errors: Errors) -> Callable[..., Part | None] | None:
-    """What reads a log of ours; None for any other file."""
+    """Return the reader of one of loopkit's own logs; None for any other file."""
     try:
-        with open_regular(path, len(SESSION)) as file:  # so that no more is read of it, for there may be many
+        with open_regular(path, len(SESSION)) as file:  # reads no more than that
             head = file.read(len(SESSION))
     except OSError as error:
         raise SessionIOError(str(path), "read", describe(error)) from error
@@ -93,44 +91,44 @@ def _reader(path: Path, errors: Errors) -> Callable[..., Part | None] | None:
         return partial(read_epoch, errors=errors)
     if head == SESSION:
         raise LogError(
-            str(path), "a session's log under another name", "It is read as 0.jsonl, in a directory of the session's name"
+            str(path), "it is a session's log under another name", "Name it 0.jsonl, in a directory named by the session id"
         )
     return None
 
 
-def _ours(path: Path, reader: Callable[..., Part | None], errors: Errors) -> Read:
+def _read_own(path: Path, reader: Callable[..., Part | None], errors: Errors) -> Read:
     try:
         try:
             part = reader(path)
         except TornLog as torn:
             if errors == "raise":
-                raise _first(path, reader, torn) from None
-            return _sound(path, reader)
-    except OSError as error:  # it went while it was read
+                raise _first_fault(path, reader, torn) from None
+            return _read_before_fault(path, reader)
+    except OSError as error:  # the file was removed meanwhile
         raise SessionIOError(str(path), "read", describe(error)) from error
     return Read(()) if part is None else Read((part,), part.problems)
 
 
-def _first(path: Path, reader: Callable[..., Part | None], torn: TornLog) -> TornLog:
-    """The first of a log's faults: many lines are looked at at once, their heads before the rest, so a later one may be found."""
+def _first_fault(path: Path, reader: Callable[..., Part | None], torn: TornLog) -> TornLog:
+    """Return the first fault of a log. Lines are checked in blocks, headers first, so a later fault may be found before it."""
     while torn.line > 1:
         try:
             reader(path, lines=torn.line - 1)
             break
         except TornLog as earlier:
-            if earlier.line >= torn.line:  # it was changed between
+            if earlier.line >= torn.line:  # the file changed meanwhile
                 break
             torn = earlier
     return torn
 
 
-def _sound(path: Path, reader: Callable[..., Part | None]) -> Read:
-    """What stands before the first fault, and the faults."""
+def _read_before_fault(path: Path, reader: Callable[..., Part | None]) -> Read:
+    """Read everything before the first fault, and return it with the faults."""
     faults: list[Fault] = []
     deque(checked_blocks(path, faults=faults), maxlen=0)
     if is_locked(path.parent) and not _ends_whole(path):
-        del faults[-1:]  # the writer is at it
-    problems = _stretches(faults)
+        del faults[-1:]  # a writer has not finished this line
+    problems = _merge_faults(faults)
     part: Part | None = None
     first: TornLog | None = None
     lines = (problems[0].line or 1) - 1 if problems else None
@@ -138,11 +136,11 @@ def _sound(path: Path, reader: Callable[..., Part | None]) -> Read:
         try:
             part = reader(path, lines=lines)
             break
-        except TornLog as torn:  # of a line whose crc is right; the next reading ends before it
+        except TornLog as torn:  # a line with a correct checksum but a wrong record; read up to it
             first, lines = torn, torn.line - 1
     found = () if part is None else part.problems
-    faults_told = [] if first is None else [problem_of(first, str(path))]
-    return Read(() if part is None else (part,), (*found, *faults_told, *problems))
+    wrong_record = [] if first is None else [problem_of(first, str(path))]
+    return Read(() if part is None else (part,), (*found, *wrong_record, *problems))
 
 
 def _ends_whole(path: Path) -> bool:
@@ -151,13 +149,13 @@ def _ends_whole(path: Path) -> bool:
         return file.read() == b"\n"
 
 
-def _stretches(faults: Sequence[Fault]) -> list[Problem]:
-    """Damaged lines that follow one another are one problem: a changed ``crc`` makes the next line wrong, too."""
-    made: list[Problem] = []
+def _merge_faults(faults: Sequence[Fault]) -> list[Problem]:
+    """Merge faults in consecutive lines into one problem: a wrong ``crc`` also makes the next line fail its check."""
+    merged: list[Problem] = []
     for path, line, offset, why in faults:
-        last = made[-1] if made else None
+        last = merged[-1] if merged else None
         if last is not None and last.line is not None and line == last.line + last.affected:
-            made[-1] = replace(last, affected=last.affected + 1)
+            merged[-1] = replace(last, affected=last.affected + 1)
         else:
-            made.append(Problem(path, line, offset, "torn", why))
-    return made
+            merged.append(Problem(path, line, offset, "torn", why))
+    return merged

@@ -1,7 +1,4 @@
-"""Many files read one after another or on an executor, in order either way; small ones go together.
-
-Any ``concurrent.futures.Executor`` will do. Knows nothing of what is made of what was read.
-"""
+"""Reading of many files in order, one after another or on an executor, with small files in batches."""
 
 from __future__ import annotations
 
@@ -14,29 +11,29 @@ from loopkit.logs.find import File
 from loopkit.logs.open_file import Read, read_file
 from loopkit.logs.problems import Errors
 
-__all__ = ["batches", "each_read", "sizes_of"]
+__all__ = ["batches", "read_each", "sizes_of"]
 
 T = TypeVar("T")
 
-TOGETHER = 1 << 24
-"Bytes of small files that an executor reads in one call: a tenth of a second's work."
-MANY = 1000
-"Items of a batch at most: an empty file takes time, too."
+BATCH_BYTES = 1 << 24
+"Maximum size of a batch of small files, which takes about 0.1 s to read."
+BATCH_ITEMS = 1000
+"Maximum number of items in a batch; empty files take time, too."
 
 
-def each_read(
+def read_each(
     files: Sequence[File], sizes: Sequence[int], errors: Errors, executor: Executor | None
 ) -> Generator[Read, None, None]:
-    """Each file read, in order; what has not begun is called off at the first error."""
+    """Read each file, in order. The first error cancels the reads that have not started."""
     if executor is None:
         yield from (read_file(file, errors) for file in files)
         return
     if not hasattr(executor, "submit"):
-        raise InvalidConfig("executor", f"{kind_of(executor)} is none", "Give one of concurrent.futures, or Dask's")
+        raise InvalidConfig("executor", f"it must be a `concurrent.futures.Executor`; got {kind_of(executor)}")
     waiting: list[Future[list[Read | LoopkitError]]] = []
     try:
-        for batch in batches(files, sizes, TOGETHER):
-            waiting.append(executor.submit(_read_some, batch, errors))
+        for batch in batches(files, sizes, BATCH_BYTES):
+            waiting.append(executor.submit(_read_batch, batch, errors))
         for future in waiting:
             for read in future.result():
                 if isinstance(read, LoopkitError):
@@ -47,25 +44,25 @@ def each_read(
             future.cancel()
 
 
-def _read_some(files: Sequence[File], errors: Errors = "raise") -> list[Read | LoopkitError]:
-    """Read several files in one call: of an error that is raised, it is the last item."""
-    made: list[Read | LoopkitError] = []
+def _read_batch(files: Sequence[File], errors: Errors = "raise") -> list[Read | LoopkitError]:
+    """Read several files in one call. An error is returned as the last item."""
+    results: list[Read | LoopkitError] = []
     for file in files:
         try:
-            made.append(read_file(file, errors))
+            results.append(read_file(file, errors))
         except LoopkitError as error:
-            made.append(error)
+            results.append(error)
             break
-    return made
+    return results
 
 
 def sizes_of(files: Sequence[File]) -> list[int]:
-    """Bytes of each; 0 of what is no file."""
+    """Return the size of each file in bytes; 0 for anything else."""
     return [file.path.stat().st_size if file.path.is_file() else 0 for file in files]
 
 
 def batches(items: Sequence[T], sizes: Sequence[int], most: int) -> Iterator[list[T]]:
-    """Items that follow one another, together up to so many bytes, and a thousand; a larger one stands alone.
+    """Yield batches of consecutive items, each of at most `most` bytes and 1,000 items. A larger item is a batch of its own.
 
     Examples
     --------
@@ -75,7 +72,7 @@ def batches(items: Sequence[T], sizes: Sequence[int], most: int) -> Iterator[lis
     batch: list[T] = []
     size = 0
     for item, more in zip(items, sizes, strict=True):
-        if batch and (size + more > most or len(batch) == MANY):
+        if batch and (size + more > most or len(batch) == BATCH_ITEMS):
             yield batch
             batch, size = [], 0
         batch.append(item)

@@ -1,7 +1,4 @@
-"""What could not be read of a log, or was counted and left out: `Problem`, a row of the frame of problems.
-
-Knows nothing of how logs are read, and imports no pandas: a worker process makes these.
-"""
+"""`Problem`: something in a log that could not be read or was left out. Imports no pandas, for worker processes."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ import msgspec
 
 from loopkit.errors import InvalidConfig, LogError, LoopkitError, SessionIOError, TornLog
 
-__all__ = ["Errors", "Problem", "need_errors", "problem_of"]
+__all__ = ["Errors", "Problem", "check_errors", "problem_of"]
 
 Errors: TypeAlias = Literal["raise", "report"]
-"What to do at a fault: raise it, or read what is sound before it and put it among the problems."
+"What to do about a fault in a log: raise it, or read everything before it and report it as a problem."
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that could not be read, or was counted and left out.
+    """Something that could not be read, or was left out; one row of the frame ``problems``.
 
     Examples
     --------
@@ -30,38 +27,39 @@ class Problem(msgspec.Struct, frozen=True):
 
     path: str
     line: int | None
-    "From 1; None where it is about the file."
+    "Number of the line, from 1; None if the problem concerns the whole file."
     offset: int | None
-    "Byte offset of the line, or of the byte in it that is wrong."
+    "Byte offset of the line, or of the wrong byte in it."
     kind: str
-    "``torn``, ``unreadable``, ``not_a_log``, ``impossible_reuse``, ``baseline``, ``left_out``; or what a log's adapter says."
+    "``torn``, ``unreadable``, ``not_a_log``, ``impossible_reuse``, ``baseline`` or ``left_out``; adapters add others."
     why: str
+    "What is wrong."
     affected: int = 1
-    "Lines of a damaged stretch, or entries left out."
+    "Number of damaged lines, or of entries left out."
 
     def __str__(self) -> str:
         place = self.path if self.line is None else f"{self.path}:{self.line}"
         at = "" if self.offset is None else f" (byte {self.offset} of the file)"
-        much = f" ({self.affected:,} {'lines' if self.kind == 'torn' else 'times'})" if self.affected > 1 else ""
-        return f"{place}: {self.why}{at}{much}"
+        count = f" ({self.affected:,} {'lines' if self.kind == 'torn' else 'times'})" if self.affected > 1 else ""
+        return f"{place}: {self.why}{at}{count}"
 
 
-def need_errors(errors: str) -> None:
-    """Refuse another word.
+def check_errors(errors: str) -> None:
+    """Raise `InvalidConfig` unless ``errors`` is ``"raise"`` or ``"report"``.
 
     Examples
     --------
-    >>> need_errors("ignore")
+    >>> check_errors("ignore")
     Traceback (most recent call last):
         ...
-    loopkit.errors.InvalidConfig: errors: 'ignore' is neither 'raise' nor 'report'
+    loopkit.errors.InvalidConfig: errors: it must be 'raise' or 'report'; got 'ignore'
     """
     if errors not in ("raise", "report"):
-        raise InvalidConfig("errors", f"{errors!r} is neither 'raise' nor 'report'")
+        raise InvalidConfig("errors", f"it must be 'raise' or 'report'; got {errors!r}")
 
 
 def problem_of(error: LoopkitError, path: str) -> Problem:
-    """The problem that an error is, where it is to be reported instead of raised.
+    """Return an error as a problem, to report it instead of raising it.
 
     Examples
     --------

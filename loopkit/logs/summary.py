@@ -20,7 +20,7 @@ def summary(logs: Logs, *, each: bool = False) -> list[str]:
     Examples
     --------
     >>> summary(Logs(()))
-    ['Logs: sessions 0, epochs 0, turns 0, requests 0, read unknown, lost unknown']
+    ['Logs: sessions 0, epochs 0, turns 0, requests 0, processed unknown, lost unknown']
     """
     losses = logs.cache_loss
     told = causes(losses, each=each)

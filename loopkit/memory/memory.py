@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from loopkit.contract.baseline import memory_block
 from loopkit.errors import InvalidConfig, LogError, SessionIOError, describe
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
-from loopkit.logs.problems import Errors, Problem, need_errors
+from loopkit.logs.problems import Errors, Problem, check_errors
 from loopkit.memory import recall as reading
 from loopkit.memory.build import Built, Summarise, fold_project, fold_query, latest_of_queries, synthesis
 from loopkit.memory.ingest import Ingested, ingest, new_run
@@ -134,7 +134,7 @@ class Memory:
         (Provenance(source='notes', offset=0),)
         """
         need(ProjectId, project)
-        need_errors(errors)
+        check_errors(errors)
         problems: list[Problem] = []
         found = transcripts(what, problems if errors == "report" else None)
         taken = ingest(self._store, found, project, _run(run), budget, counter(self._server))

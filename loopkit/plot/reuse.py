@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from loopkit.logs.collection import Logs
-from loopkit.logs.frames.build import finding
+from loopkit.logs.frames.overview import describe_usage
 from loopkit.plot.groups import Group, Run, Stack, groups_of, labels_of, runs_of, same_work
 from loopkit.plot.looks import DARK, GREY, PLAIN, STYLES, characters, frame_of, new_axes, numbers, shown
 
@@ -75,7 +75,7 @@ def prefix_reuse(
     >>> usage = pd.DataFrame({"prompt_tokens": [900, 1000], "cached_tokens": [0, 900], "read_tokens": [900, 100]}, dtype="Int64")
     >>> usage = usage.assign(session="a", epoch=0, request=[1, 2], lost_tokens=0)
     >>> prefix_reuse(usage, Figure().subplots()).get_title()
-    'read 1,000 of 1,900 prompt tokens; lost 0'
+    'processed 1,000 of 1,900 prompt tokens; lost 0'
     """
     usage, sessions = frame_of(logs, COLUMNS), None
     if isinstance(logs, Logs):
@@ -255,9 +255,9 @@ def _headings(ax: Axes, groups: list[Group]) -> list[_Heading]:
 
 def _heading(group: Group, width: float, *, ends: bool) -> _Heading:
     """For so many characters; of a name that is too long its beginning or its end, which tells it from the others."""
-    found = dict(finding(group.usage))
+    found = dict(describe_usage(group.usage))
     fits = int(width * 0.8)  # for its font is larger, and beside it stand others
-    lines = [group.label, f"read {found['read'].removesuffix(' prompt tokens')}", f"lost {found['lost']}"]
+    lines = [group.label, f"processed {found['processed'].removesuffix(' prompt tokens')}", f"lost {found['lost']}"]
     lines = [lines[0], ", ".join(lines[1:])] if len(", ".join(lines[1:])) <= fits else lines
     if all(len(line) <= fits for line in lines):
         return _Heading("\n".join(lines), turned=False)
@@ -288,7 +288,7 @@ def _comparison(groups: list[Group], sessions: pd.DataFrame | None) -> str:
         least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
         times = known[most] / known[least]
         return f"{most} read {times:,.{1 if times < 100 else 0}f} times as many prompt tokens as {least}"
-    return "; ".join(map(" ".join, finding(pd.concat([group.usage for group in groups]))))
+    return "; ".join(map(" ".join, describe_usage(pd.concat([group.usage for group in groups]))))
 
 
 def _right(groups: list[Group]) -> float:

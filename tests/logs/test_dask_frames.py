@@ -115,7 +115,7 @@ def test_a_damaged_log_is_named_where_it_is_read_or_reported(home: Path) -> None
 
 def test_two_sessions_of_one_id_are_refused(home: Path) -> None:
     make.write_session(home / "other", "s03", [make.start("s03"), *make.kept(1)])
-    with pytest.raises(LogError, match=r"has the session id s03 too, .* Scan them one at a time"):
+    with pytest.raises(LogError, match=r"s03 has the same session id, .* Scan them separately"):
         logs.scan([home, home / "other"])
 
 
@@ -148,7 +148,7 @@ def test_a_log_that_grew_is_read_again_though_dask_holds_what_it_was(home: Path,
 def test_without_dask_it_says_what_to_install(home: Path) -> None:
     code = "import sys; sys.modules['dask'] = None; from loopkit import logs; logs.scan(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", code, str(home)], capture_output=True, text=True, check=False)
-    assert "InvalidConfig: dask: it is not installed, and scan needs it. pip install 'loopkit-lab[scale]'" in done.stderr
+    assert "InvalidConfig: dask: `scan` needs dask, which is not installed. Run `pip install 'loopkit-lab[scale]'`" in done.stderr
 
 
 def test_the_room_names_what_it_has() -> None:

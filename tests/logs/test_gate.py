@@ -69,7 +69,7 @@ def test_what_says_nothing_does_not_pass(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (1, "no request says how much was cached: nothing could be judged\n")
     ran = command(tmp_path / "nothing")
     assert ran.returncode == 2
-    assert "nothing is there" in ran.stderr
+    assert "the path does not exist" in ran.stderr
 
 
 def test_a_log_whose_last_line_is_torn_is_status_2_and_judged_where_faults_are_reported(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import loopkit as lk
 from loopkit.contract.records import LogRecord
 from loopkit.errors import InvalidConfig, LogError, TornLog
 from loopkit.logs.collection import Logs
 from loopkit.logs.dask_frames import scan
+from loopkit.logs.frames import schema
 from loopkit.logs.gate import gate
 from loopkit.logs.loading import load
 from loopkit.session.journal import close_line
@@ -169,7 +172,7 @@ def test_unknown_is_not_zero(tmp_path: Path) -> None:
             assert column(frame, name) == [None]
     assert column(logs.epochs, "losses") == [None]
     assert len(logs.cache_loss) == 0
-    assert "read unknown, lost unknown" in repr(logs)
+    assert "processed unknown, lost unknown" in repr(logs)
 
 
 def test_totals_are_of_what_is_known(tmp_path: Path) -> None:
@@ -187,7 +190,7 @@ def test_totals_are_of_what_is_known(tmp_path: Path) -> None:
     assert column(logs.epochs, "cached_tokens") == [150]
     assert column(logs.epochs, "read_tokens") == [50]
     assert column(logs.epochs, "reuse") == [0.75], "of the request whose cached count is known"
-    assert "read 50 of 200 prompt tokens (1 request not reported), lost 0" in repr(logs)
+    assert "processed 50 of 200 prompt tokens (1 request not reported), lost 0" in repr(logs)
 
 
 def test_an_epoch_without_requests(tmp_path: Path) -> None:
@@ -258,7 +261,7 @@ def test_a_home_without_sessions_is_empty(tmp_path: Path) -> None:
 
 
 def test_an_empty_directory_is_told_for_it_may_be_the_wrong_one(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="the directory is empty: no log is here"):
+    with pytest.warns(UserWarning, match="the directory is empty, so there is nothing to load"):
         assert len(load(tmp_path).usage) == 0
     [problem] = load(tmp_path, errors="report").unread
     assert (problem.path, problem.kind) == (str(tmp_path), "left_out")
@@ -267,13 +270,13 @@ def test_an_empty_directory_is_told_for_it_may_be_the_wrong_one(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda home: home / "nothing", "nothing is there"),
-        (lambda home: home / "*.jsonl", "nothing is there"),
+        (lambda home: home / "nothing", "the path does not exist"),
+        (lambda home: home / "*.jsonl", "the path does not exist"),
         (lambda home: home / "notes", "the format is unknown"),
-        (lambda home: home / "sessions/a/more", "neither a home nor a session"),
+        (lambda home: home / "sessions/a/more", "it is neither a home nor a session"),
         (lambda home: home / "notes/notes.jsonl", "the format is unknown"),
-        (lambda home: home / "sessions/c", "a session without its 0.jsonl"),
-        (lambda home: home / "sessions/d", "a session without its 1.jsonl"),
+        (lambda home: home / "sessions/c", "the session lacks 0.jsonl"),
+        (lambda home: home / "sessions/d", "the session lacks 1.jsonl"),
     ],
 )
 def test_what_cannot_be_loaded(home: Path, make: object, why: str) -> None:
@@ -293,7 +296,7 @@ def test_what_a_pattern_matches_hides_no_other(home: Path) -> None:
     (home / "sessions/b").mkdir()
     (home / "sessions/b/notes").write_bytes(b"")
     (home / "sessions/c").symlink_to("nowhere")
-    with pytest.raises(LogError, match=r"sessions/b: neither a home nor a session"):
+    with pytest.raises(LogError, match=r"sessions/b: it is neither a home nor a session"):
         load(f"{home}/sessions/*")
     logs = load(f"{home}/sessions/*", errors="report")
     assert len(logs.sessions) == 1
@@ -306,7 +309,7 @@ def test_a_part_of_a_home_that_cannot_be_entered_is_told(tmp_path: Path, name: s
     other = "recordings" if name != "recordings" else "replays"
     (tmp_path / other).mkdir()
     (tmp_path / name).symlink_to("not mounted") if linked else (tmp_path / name).touch()
-    with pytest.raises(LogError, match=f"{name}: it is no directory"):
+    with pytest.raises(LogError, match=f"{name}: it is not a directory"):
         load(tmp_path)
     assert [Path(problem.path).name for problem in load(tmp_path, errors="report").unread] == [name]
 
@@ -344,9 +347,9 @@ def test_a_directory_that_may_not_be_looked_into_is_told_and_hides_no_other() ->
 def test_two_logs_of_one_name_are_refused(tmp_path: Path) -> None:
     for name in ("x", "y"):
         write_session(tmp_path / name, "a", [start("a"), *kept(1)])
-    with pytest.raises(LogError, match="has the session id a too"):
+    with pytest.raises(LogError, match="has the same session id `a`"):
         load([tmp_path / "x", tmp_path / "y"])
-    with pytest.raises(LogError, match="has the session id a too"):
+    with pytest.raises(LogError, match="has the same session id `a`"):
         load(tmp_path / "x").concat(load(tmp_path / "y"))
 
 
@@ -367,7 +370,11 @@ def test_where(tmp_path: Path) -> None:
     write_session(tmp_path, "b", [start("b", model="other"), *kept(2, at=100)])
     logs = load(tmp_path)
     assert column(logs.where(session="a").sessions, "session") == ["a"]
-    assert column(logs.where(session=["b", "c"]).sessions, "session") == ["b"]
+    assert column(logs.where(session=["b", "a"]).sessions, "session") == ["a", "b"]
+    assert column(logs.where(session=[]).sessions, "session") == []
+    assert column(logs.where(model=["other", "third"]).sessions, "session") == ["b"]
+    assert column(logs.where(engine="llama.cpp").sessions, "session") == ["a", "b"]
+    assert column(logs.where(source="replay").sessions, "session") == []
     assert column(logs.where(model="other").sessions, "session") == ["b"]
     assert column(logs.where(since="2026-11-30T00:01").sessions, "session") == ["b"]
     assert column(logs.where(since=pd.Timestamp("2026-11-30T01:00:02.25+01:00")).sessions, "session") == ["a", "b"]
@@ -375,6 +382,92 @@ def test_where(tmp_path: Path) -> None:
     assert column(logs.where(session="a", model="other").sessions, "session") == []
     with pytest.raises(InvalidConfig, match="since: 'soon' is not a time"):
         logs.where(since="soon")
+
+
+def test_an_unknown_session_is_an_error_that_names_similar_ones(tmp_path: Path) -> None:
+    for name in ("monday-1", "monday-2", "friday"):
+        write_session(tmp_path, name, [start(name), *kept(1)])
+    logs = load(tmp_path)
+    with pytest.raises(InvalidConfig, match=r"session: there is no session 'mondy-1'. Similar names: monday-1, monday-2$"):
+        logs.where(session=["friday", "mondy-1"])
+    with pytest.raises(InvalidConfig, match=r"there is no session 'zzz'. Known names: friday, monday-1, monday-2$"):
+        logs.where(session="zzz")
+    with pytest.raises(InvalidConfig, match=r"source: there is no source 'replays'. Similar names: replay$"):
+        logs.where(source="replays")
+
+
+def test_replays_are_selected_by_source_variant_and_parent(home: Path) -> None:
+    write(home / "replays/a-live.jsonl", replay("live_system", 3, broken=True))
+    write(home / "replays/a-same.jsonl", replay(None, 3))
+    logs = load(home)
+    assert column(logs.where(source="replay").sessions, "session") == ["a-live", "a-same"]
+    assert column(logs.where(variant="live_system").sessions, "session") == ["a-live"]
+    assert column(logs.where(parent="a", source=["replay", "loopkit"]).sessions, "session") == ["a-live", "a-same"]
+    assert column(logs.without_replays().sessions, "session") == ["a"]
+    alone = logs.where(source="replay")
+    assert alone.without_replays() is alone
+
+
+def test_totals_leave_replays_out_unless_there_is_nothing_else(home: Path) -> None:
+    before = repr(load(home))
+    write(home / "replays/a-live.jsonl", replay("live_system", 3, broken=True))
+    logs = load(home)
+    assert repr(logs) == before.replace("sessions 1", "sessions 1, replays 1")
+    assert repr(logs.where(source="replay")).startswith("Logs: sessions 0, replays 1, epochs 1, turns 0, requests 3, processed ")
+    assert "lost 2,100" in repr(logs.where(source="replay"))
+    assert logs.diagnose().requests == 3
+
+
+def test_evidence_is_a_dict(home: Path) -> None:
+    logs = load(home)
+    wanted = {"slot": 0, "taken_by": "b"}
+    row = logs.cache_loss.iloc[0]
+    assert logs.evidence(row) == logs.evidence(0) == logs.evidence(row.to_dict()) == wanted
+    assert [logs.evidence(label) for label in logs.cache_loss.index] == [wanted]
+    assert logs.evidence({"evidence": pd.NA}) == {}
+
+
+def test_each_frame_documents_its_columns() -> None:
+    for frame in schema.FRAMES:
+        doc = inspect.getdoc(getattr(Logs, frame))
+        assert doc is not None
+        described = lk.logs.columns(frame)
+        lines = [line for line in doc.splitlines() if line.startswith("- ``")]
+        assert len(lines) == len(described)
+        for line, row in zip(lines, described.to_dict("records"), strict=True):
+            unit = "" if pd.isna(row["unit"]) else f", {row['unit']}"
+            assert line == f"- ``{row['name']}`` ({row['dtype']}{unit}): {row['meaning']}"
+        made = getattr(Logs((), content=True), frame)
+        assert described["name"].tolist() == list(made.columns)
+        for row in described.to_dict("records"):
+            assert row["dtype"] == str(made[row["name"]].dtype)
+    with pytest.raises(InvalidConfig, match=r"there is no frame 'uses'. Use one of sessions, epochs"):
+        lk.logs.columns("uses")
+
+
+def test_load_of_the_logs_module_is_the_function_whatever_was_imported() -> None:
+    code = "import loopkit as lk; {}; print(lk.logs.load is lk.load, lk.logs.Logs is lk.Logs)"
+    for first in ("lk.load", "lk.Logs", "lk.logs.load", "import loopkit.logs.loading", "lk.logs.scan", "lk.plot.prefix_reuse"):
+        done = subprocess.run([sys.executable, "-c", code.format(first)], capture_output=True, text=True, check=True)
+        assert done.stdout == "True True\n"
+
+
+@pytest.mark.parametrize("frame", schema.FRAMES)
+def test_a_changed_copy_leaves_the_logs_as_they_are(home: Path, frame: str) -> None:
+    (home / "sessions/left-out").mkdir()
+    logs = load(home, errors="report")
+    before = getattr(load(home, errors="report"), frame)
+    mine = getattr(logs, frame)
+    assert len(mine) > 0
+    for name in list(mine.columns):
+        mine.loc[mine.index[0], name] = mine[name].iloc[-1] if mine[name].dtype != "Int64" else 7
+        mine[name].array[:] = mine[name].iloc[-1]
+        if mine[name].dtype == "Int64":
+            mine[name].to_numpy(na_value=0)[:] = 5
+    mine["extra"] = 2
+    mine.attrs["units"]["path"] = "miles"
+    pd.testing.assert_frame_equal(getattr(logs, frame), before)
+    assert getattr(logs, frame).attrs == before.attrs
 
 
 def test_a_frame_given_out_is_the_callers(home: Path) -> None:
@@ -389,7 +482,7 @@ def test_a_frame_given_out_is_the_callers(home: Path) -> None:
 def test_reprs_agree_and_hold_no_path_time_or_address(home: Path) -> None:
     logs = load(home)
     text, markup = repr(logs), logs._repr_html_()
-    assert text == "Logs: sessions 1, epochs 1, turns 2, requests 3, read 1,696 of 3,300 prompt tokens, lost 504"
+    assert text == "Logs: sessions 1, epochs 1, turns 2, requests 3, processed 1,696 of 3,300 prompt tokens, lost 504"
     for fact in ("1,696 of 3,300 prompt tokens", "504"):
         assert fact in markup
     assert str(home) not in text + markup
@@ -480,8 +573,10 @@ UNUSABLE: dict[str, tuple[Callable[[Logs, Path, Any], object], tuple[Any, ...]]]
     "what": (lambda logs, home, each: load(each), (5, None, 1.5, b"runs", [None], object())),
     "errors": (lambda logs, home, each: load(home, errors=each), ("ignore", None)),
     "executor": (lambda logs, home, each: load(home, executor=each), (4,)),
-    "session": (lambda logs, home, each: logs.where(session=each), (5, b"a", ["a", None])),
-    "model": (lambda logs, home, each: logs.where(model=each), (5, ["tiny"], b"tiny")),
+    "session": (lambda logs, home, each: logs.where(session=each), (5, b"a", ["a", None], "zzz")),
+    "source": (lambda logs, home, each: logs.where(source=each), (5, "replays")),
+    "row": (lambda logs, home, each: logs.evidence(each), (5, -1, True, "a", {}, None)),
+    "model": (lambda logs, home, each: logs.where(model=each), (5, [5], b"tiny")),
     "since": (
         lambda logs, home, each: logs.where(since=each),
         (5, 1.5, [], "", "NaT", "soon", "99999-01-01", pd.NaT),

@@ -67,7 +67,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         second = [[make.start(f"s{number:02}", 1, at=200), *make.kept(2, at=201)]] if number % 3 == 0 else []
         make.write_session(tmp_path, f"s{number:02}", [*first, make.end(100)] if second else first, *second)
     make.write(tmp_path / "replays" / "r.jsonl", make.replay("live_system", 4, session="s00", broken=True))
-    monkeypatch.setattr(parallel, "TOGETHER", 15_000)
+    monkeypatch.setattr(parallel, "BATCH_BYTES", 15_000)
     return tmp_path
 
 
@@ -118,7 +118,7 @@ def test_what_has_not_begun_is_called_off_at_an_error(home: Path) -> None:
 
 def test_small_files_go_together_and_large_ones_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def calls(together: int) -> int:
-        monkeypatch.setattr(parallel, "TOGETHER", together)
+        monkeypatch.setattr(parallel, "BATCH_BYTES", together)
         pool = Backwards()
         submit = pool.submit
         count = 0

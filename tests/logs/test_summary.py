@@ -65,10 +65,10 @@ def test_loopkit_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["show", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert out.startswith(
-        "Logs: sessions 1, epochs 1, turns 2, requests 2, read 1,100 of 2,100 prompt tokens, lost 8\na (loopkit,"
+        "Logs: sessions 1, epochs 1, turns 2, requests 2, processed 1,100 of 2,100 prompt tokens, lost 8\na (loopkit,"
     )
     assert main(["show", str(tmp_path / "nothing")]) == 1
-    assert "nothing is there" in capsys.readouterr().err
+    assert "the path does not exist" in capsys.readouterr().err
 
 
 def test_loopkit_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def test_bars_are_the_frame(tmp_path: Path) -> None:
     }
     tops = [bar.get_y() + bar.get_height() for bar in ax.containers[2]]
     assert tops == [1000, 1100, 1200, 1300], "the parts together are the prompt"
-    assert ax.get_title() == "read 2,400 of 4,600 prompt tokens; lost 1,100"
+    assert ax.get_title() == "processed 2,400 of 4,600 prompt tokens; lost 1,100"
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("request", "prompt tokens")
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3", "4"]
     assert drawn(ax)
@@ -121,8 +121,8 @@ def test_groups_stand_side_by_side_under_their_names(tmp_path: Path) -> None:
     assert heights(ax)["read again (lost)"] == [0, 0, 0, 0, 0, 1000, 1100, 1200]
     assert texts(ax) == [
         "system_changed × 3",
-        "contract kept\nread 1,300 of 4,600, lost 0",
-        "live_system\nread 4,600 of 4,600, lost 3,300",
+        "contract kept\nprocessed 1,300 of 4,600, lost 0",
+        "live_system\nprocessed 4,600 of 4,600\nlost 3,300",
     ]
     assert ax.get_title() == "live_system read 3.5 times as many prompt tokens as contract kept"
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3", "4", "1", "2", "3", "4"]
@@ -135,7 +135,7 @@ def test_sessions_of_different_work_are_not_compared(tmp_path: Path) -> None:
     write_session(tmp_path, "a", [start("a"), *kept(2)])
     write_session(tmp_path, "b", [start("b"), *kept(3)])
     ax = prefix_reuse(load(tmp_path), labels={"b": "the other"})
-    assert ax.get_title() == "read 2,300 of 5,400 prompt tokens; lost 0"
+    assert ax.get_title() == "processed 2,300 of 5,400 prompt tokens; lost 0"
     assert [text.split("\n")[0] for text in texts(ax)] == ["a", "the other"]
 
 

@@ -17,11 +17,9 @@ from loopkit.logs.frames.arrays import from_texts, make_frame, to_counts
 from loopkit.logs.frames.columns import REQUESTS, ColumnBuilder, Columns, Part, concatenate, loss_columns, message_columns, times
 from loopkit.logs.frames.schema import CONTENT
 from loopkit.logs.problems import Problem
-from loopkit.reprs import counted
 
-__all__ = ["cache_loss", "epochs", "finding", "messages", "problems", "sessions", "spark", "turns", "usage"]
+__all__ = ["cache_loss", "epochs", "messages", "problems", "sessions", "turns", "usage"]
 
-BARS = "▁▂▃▄▅▆▇█"
 TOTALS = ["prompt_tokens", "cached_tokens", "read_tokens", "completion_tokens", "lost_tokens"]
 
 _NONE = np.empty(0, np.int64)
@@ -99,7 +97,7 @@ def usage(parts: Sequence[Part]) -> pd.DataFrame:
         **found,
         "new_bytes": pd.arrays.IntegerArray(found["new_bytes"], found["request_bytes"] < 0),
         "read_tokens": (prompt - cached).array,
-        "reuse": _share(cached, prompt),
+        "reuse": share(cached, prompt),
     }
     return make_frame("usage", columns)
 
@@ -114,7 +112,7 @@ def cache_loss(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
         **_keys(parts, lengths),
         **found,
         "turn": request["turn"].array,
-        "lost_ms": _share(to_counts(found["lost_tokens"]), request["read_tokens"].array) * request["prompt_ms"].array,
+        "lost_ms": share(to_counts(found["lost_tokens"]), request["read_tokens"].array) * request["prompt_ms"].array,
     }
     return make_frame("cache_loss", columns)
 
@@ -133,39 +131,6 @@ def problems(found: Sequence[Problem]) -> pd.DataFrame:
     return make_frame("problems", {name: [getattr(problem, name) for problem in found] for name in names})
 
 
-def finding(requests: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return the tokens processed and lost in a frame of requests, as pairs of name and text.
-
-    Examples
-    --------
-    >>> usage = pd.DataFrame({"prompt_tokens": [900, 1000], "read_tokens": [900, 100], "lost_tokens": [0, 0]}, dtype="Int64")
-    >>> finding(usage)
-    [('read', '1,000 of 1,900 prompt tokens'), ('lost', '0')]
-    """
-    known = requests["read_tokens"].notna()
-    if not known.any():
-        return [("read", "unknown"), ("lost", "unknown")]
-    read, prompt = requests["read_tokens"].sum(), requests["prompt_tokens"][known].sum()
-    lost = requests["lost_tokens"].dropna()
-    silent = int((~known).sum())
-    unknown = f" ({counted(silent, 'request')} not reported)" if silent else ""
-    return [("read", f"{read:,} of {prompt:,} prompt tokens{unknown}"), ("lost", f"{lost.sum():,}" if len(lost) else "unknown")]
-
-
-def spark(requests: pd.DataFrame, width: int = 60) -> str:
-    """Return a one-line plot of the cached share of the prompts, in the order of the requests; a dot means unknown.
-
-    Examples
-    --------
-    >>> spark(pd.DataFrame({"prompt_tokens": [90, 100, 110, 120], "cached_tokens": [0, 50, None, 120]}, dtype="Int64"))
-    '▁▅·█'
-    """
-    known = requests[["cached_tokens", "prompt_tokens"]].where(requests["cached_tokens"].notna())
-    sums = known.groupby(np.arange(len(known)) * min(width, len(known)) // max(len(known), 1)).sum(min_count=1)
-    shares = pd.Series(_share(sums["cached_tokens"], sums["prompt_tokens"]))
-    return "".join("·" if pd.isna(share) else BARS[round(min(share, 1) * (len(BARS) - 1))] for share in shares)
-
-
 def _totals(requests: pd.DataFrame, row: NDArray[Any], total: int) -> dict[str, Any]:
     """Return sums over the requests of each row. ``row`` gives the row of each request, ``total`` the number of rows."""
     table = requests[TOTALS].copy()
@@ -175,11 +140,11 @@ def _totals(requests: pd.DataFrame, row: NDArray[Any], total: int) -> dict[str, 
     return {
         "requests": np.bincount(row, minlength=total),
         **{name: sums[name].array for name in (*TOTALS, "losses")},
-        "reuse": _share(sums["cached_tokens"].array, sums["known"].array),
+        "reuse": share(sums["cached_tokens"].array, sums["known"].array),
     }
 
 
-def _share(part: Any, whole: Any) -> Any:
+def share(part: Any, whole: Any) -> Any:
     """Return ``part / whole``; missing where either is missing or the whole is 0."""
     return pd.Series(part, copy=False).div(pd.Series(whole, copy=False).where(lambda value: value > 0)).array
 

@@ -247,5 +247,6 @@ def document_columns(function: F) -> F:
         unit = "" if column.unit is None else f", {column.unit}"
         rows.append(f"- ``{column.name}`` ({column.dtype}{unit}): {column.doc}")
     if function.__doc__ is not None:  # it is None under python -OO
-        function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__), "", "Columns:", "", *rows])
+        summary, _, rest = inspect.cleandoc(function.__doc__).partition("\n\n")
+        function.__doc__ = "\n".join([summary, "", "Columns:", "", *rows, *(["", rest] if rest else [])])
     return function
