@@ -69,4 +69,4 @@ def test_coverage_and_the_largest_costs_are_never_hidden() -> None:
 
 def test_what_logs_read_and_lost_is_in_their_line_however_many_there_are() -> None:
     foreign = load(Path(__file__).parents[1] / "data" / "foreign", errors="report")
-    assert re.search(r", read [\d,]+ of [\d,]+ prompt tokens \(.*\), lost [\d,]+, … \d more$", repr(foreign))
+    assert re.search(r", processed [\d,]+ of [\d,]+ prompt tokens \(.*\), lost [\d,]+, … \d more$", repr(foreign))

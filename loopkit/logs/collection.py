@@ -28,7 +28,7 @@ from loopkit.reprs import Card, counted
 
 __all__ = ["Logs"]
 
-DISPENSABLE = ("turns", "epochs", "replays", "requests", "problems")
+DISPENSABLE = ("turns", "epochs", "replays", "requests", "problems", "sessions")
 "Facts that the text repr drops first if it is too long."
 COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
 "Whether writing to a shallow copy leaves the original as it is."

@@ -190,7 +190,7 @@ def test_totals_are_of_what_is_known(tmp_path: Path) -> None:
     assert column(logs.epochs, "cached_tokens") == [150]
     assert column(logs.epochs, "read_tokens") == [50]
     assert column(logs.epochs, "reuse") == [0.75], "of the request whose cached count is known"
-    assert "processed 50 of 200 prompt tokens (1 request not reported), lost 0" in repr(logs)
+    assert "processed 50 of 200 prompt tokens (1 request unknown), lost 0" in repr(logs)
 
 
 def test_an_epoch_without_requests(tmp_path: Path) -> None:

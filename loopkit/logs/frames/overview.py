@@ -28,7 +28,7 @@ def describe_usage(requests: pd.DataFrame) -> list[tuple[str, str]]:
     read, prompt = requests["read_tokens"].sum(), requests["prompt_tokens"][known].sum()
     lost = requests["lost_tokens"].dropna()
     silent = int((~known).sum())
-    unknown = f" ({counted(silent, 'request')} not reported)" if silent else ""
+    unknown = f" ({counted(silent, 'request')} unknown)" if silent else ""
     return [
         ("processed", f"{read:,} of {prompt:,} prompt tokens{unknown}"),
         ("lost", f"{lost.sum():,}" if len(lost) else "unknown"),
