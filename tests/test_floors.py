@@ -23,6 +23,7 @@ FLOORS = {
     "reprs": (0, "ground", 3),
     "config": (0, "ground", 4),
     "contract": (1, "contract", 0),
+    "engines": (1, "contract", 1),
     "session": (2, "session", 0),
     "server": (2, "server", 0),
     "cache": (3, "cache", 0),
@@ -54,6 +55,7 @@ OUTSIDE = {
     "msgspec": {
         "encoding",
         "contract",
+        "engines",
         "session",
         "server",
         "cache",

@@ -13,7 +13,7 @@ import pytest
 
 import loopkit as lk
 from loopkit import memory
-from loopkit.cache import Prices, cost, diagnose, divergence, seen_in, template_matrix
+from loopkit.cache import Prices, cost, diagnose, divergence, observations, template_matrix
 from loopkit.replay.variants import applied, variant_of
 from tests.reading_html import Read, bare
 
@@ -61,7 +61,7 @@ def made(home: Path) -> dict[str, Shown]:
         objects: list[Any] = [server, loop, loop.session, loop.tools, turn, loop.park(), loop.session.baseline, logs]
         objects += [lk.verify(home), server.doctor(), template_matrix(server), divergence(bodies[0], changed)]
         objects += [
-            diagnose(seen_in(loop.session)),
+            diagnose(observations(loop.session)),
             cost(logs.usage, Prices(uncached=1, cached=0.5, cache_write=None, output=2)),
             memory.open(home),
             NODE,

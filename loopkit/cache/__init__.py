@@ -1,7 +1,9 @@
 """Prompt caches: prefix reuse, cache losses and their causes, cost. Pure functions over usage, bodies and tokens."""
 
+from typing import Any
+
 from loopkit.cache.losses.findings import Findings, diagnose
-from loopkit.cache.losses.observation import Counters, Seen, seen_in
+from loopkit.cache.losses.session_observations import observations
 from loopkit.cache.losses.token_comparison import reusable_tokens
 from loopkit.cache.prefixes.divergence import Divergence, divergence
 from loopkit.cache.prefixes.prompt_parts import Prompt
@@ -10,17 +12,19 @@ from loopkit.cache.prefixes.volatile import Volatile, find_volatile
 from loopkit.cache.pricing import Cost, Prices, cost
 from loopkit.cache.reading_speed import ReadingLine, reading_line
 from loopkit.cache.templates import TemplateMatrix, template_matrix
+from loopkit.deprecation import renamed_names
+from loopkit.engines.observation import Counters, Observation
 
 __all__ = [
     "Cost",
     "Counters",
     "Divergence",
     "Findings",
+    "Observation",
     "Prices",
     "Prompt",
     "ReadingLine",
     "Reuse",
-    "Seen",
     "Shared",
     "TemplateMatrix",
     "Volatile",
@@ -28,12 +32,19 @@ __all__ = [
     "diagnose",
     "divergence",
     "find_volatile",
+    "observations",
     "reading_line",
     "reusable_tokens",
     "reuse",
-    "seen_in",
     "template_matrix",
 ]
+
+
+_renamed = renamed_names(__name__, {"Seen": "Observation", "seen_in": "observations"})
+
+
+def __getattr__(name: str) -> Any:
+    return _renamed(name)
 
 
 def __dir__() -> list[str]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from loopkit.cache.losses.judge import expected_of
-from loopkit.cache.losses.observation import Seen
 from loopkit.cache.reading_speed import ReadingLine, reading_line
+from loopkit.engines.observation import Observation
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.reprs import Card, counted
 
@@ -110,12 +110,12 @@ class Cost:
         return self._card().html()
 
 
-def cost(requests: Mapping[str, Any] | Iterable[Seen] | Any, prices: Prices) -> Cost:
+def cost(requests: Mapping[str, Any] | Iterable[Observation] | Any, prices: Prices) -> Cost:
     """Return what requests cost and what their cache losses cost.
 
     Parameters
     ----------
-    requests : Logs, DataFrame, mapping of columns, or iterable of Seen
+    requests : Logs, DataFrame, mapping of columns, or iterable of Observation
         ``Logs`` count without their replays; use ``cost(logs.usage, prices)`` to include them. A frame like ``Logs.usage`` or a
         dict of arrays may lack columns. The column ``server``, or else ``model``, names the server. Observations are those that
         `diagnose` takes.
@@ -229,11 +229,11 @@ def _columns(requests: Any) -> Columns:
 
 def _of_seen(requests: Iterable[object]) -> Mapping[str, list[Any]]:
     columns: dict[str, list[Any]] = {name: [] for name in (*COUNTS, "prompt_ms", "lost_tokens", "server")}
-    latest: dict[tuple[str | None, int], Seen] = {}
+    latest: dict[tuple[str | None, int], Observation] = {}
     for seen in requests:
-        if not isinstance(seen, Seen):
+        if not isinstance(seen, Observation):
             why = f"{kind_of(seen)} has no usage"
-            raise InvalidConfig("requests", why, "Give a frame like Logs.usage, or seen_in(session)")
+            raise InvalidConfig("requests", why, "Give a frame like Logs.usage, or observations(session)")
         expected = expected_of(latest.get((seen.session, seen.epoch)), seen)
         latest[seen.session, seen.epoch] = seen
         known = seen.usage.cached_tokens is not None and expected.expected_tokens is not None

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from loopkit.cache.losses.token_comparison import compare
 from loopkit.contract.records import Usage
 from loopkit.encoding import encode
+from loopkit.engines.tokens import TokenView
 from loopkit.errors import ServerRefused
 from loopkit.reprs import Card
-from loopkit.server.prompt.token_view import TokenView
 
 __all__ = ["KINDS", "TemplateLoss", "TemplateMatrix", "template_matrix"]
 

@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from loopkit.cache.losses.diagnosis import Diagnosis
 from loopkit.cache.losses.findings import Coverage, Findings, Loss, diagnose
 from loopkit.cache.losses.judge import expected_of
-from loopkit.cache.losses.observation import Seen
 from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.contract.records import Usage
 from loopkit.encoding import decode
+from loopkit.engines.diagnosis import Diagnosis
+from loopkit.engines.observation import Observation
 from loopkit.errors import BaselineError, SessionIOError, TornLog
 from loopkit.logs.frames.columns import Part
 from loopkit.logs.parts import without_replays
@@ -33,7 +33,7 @@ def prompts(parts: Iterable[Part]) -> Iterator[Prompt]:
     """Yield the prompt of each request; a request with nothing but usage is left out."""
     for part in parts:
         for at, known in enumerate(() if part.requests is None else part.requests()):
-            if isinstance(known, Seen):
+            if isinstance(known, Observation):
                 if known.body is not None:
                     yield Prompt(body=known.body, session=part.session, time=known.time, slot=known.slot)
                 elif known.tokens is not None:
@@ -51,7 +51,7 @@ def diagnose_parts(parts: Iterable[Part]) -> Findings:
     judged = without_replays(list(parts))
     again = _diagnose_again([part for part in judged if part.source == "loopkit"])
     losses = [loss for part in judged for loss in _losses(part, again)]
-    losses.sort(key=lambda loss: loss.seen.time or "")
+    losses.sort(key=lambda loss: loss.observation.time or "")
     cached, reusable = ([part.usage[name] >= 0 for part in judged] for name in ("cached_tokens", "reusable_tokens"))
     requests = sum(map(len, cached))
     lost = sum(loss.lost_tokens for loss in losses)
@@ -85,22 +85,25 @@ def _diagnose_again(parts: Sequence[Part]) -> dict[tuple[str | None, int, int | 
     if not any(part.requests is not None and not set(DOUBTED).isdisjoint(part.losses["cause"]) for part in parts):
         return {}
     seen = sorted((each for part in parts for each in _near_losses(_seen(part))), key=lambda each: each.time or "")
-    return {(loss.seen.session, loss.seen.epoch, loss.seen.request): loss.diagnosis for loss in diagnose(seen).losses}
+    return {
+        (loss.observation.session, loss.observation.epoch, loss.observation.request): loss.diagnosis
+        for loss in diagnose(seen).losses
+    }
 
 
-def _seen(part: Part) -> Iterator[Seen]:
+def _seen(part: Part) -> Iterator[Observation]:
     server = f"{part.engine} {part.model}"  # logs do not name their server, and two models never share a cache
-    known: Iterable[Seen | Prompt | None] = [None] * len(part.usage["request"])
+    known: Iterable[Observation | Prompt | None] = [None] * len(part.usage["request"])
     if part.requests is not None:
         with suppress(TornLog, BaselineError, SessionIOError):  # the usage rows are enough to count losses
             known = part.requests()
     for at, each in enumerate(known):
-        yield replace(each if isinstance(each, Seen) else _of_row(part, at), server=server)
+        yield replace(each if isinstance(each, Observation) else _of_row(part, at), server=server)
 
 
-def _of_row(part: Part, at: int) -> Seen:
+def _of_row(part: Part, at: int) -> Observation:
     """Return what the usage row of a request tells about it."""
-    return Seen(
+    return Observation(
         usage=Usage(**{name: number_at(part.usage[name][at]) for name in Usage.__struct_fields__}),
         session=part.session,
         epoch=part.epoch,
@@ -112,9 +115,9 @@ def _of_row(part: Part, at: int) -> Seen:
     )
 
 
-def _near_losses(requests: Iterator[Seen]) -> Iterator[Seen]:
+def _near_losses(requests: Iterator[Observation]) -> Iterator[Observation]:
     """Yield the requests, with bodies only for losses and the requests before them: all bodies together may be large."""
-    last: Seen | None = None
+    last: Observation | None = None
     lost = False
     for now in requests:
         loses = last is not None and bool(expected_of(last, now).lost_tokens)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from loopkit import engines
 from loopkit.contract.records import Usage
 from loopkit.encoding import decode, encode, sha256
 from loopkit.errors import InvalidConfig, ServerError, SessionIOError, describe
@@ -82,7 +83,7 @@ def park(session: Session, server: Server) -> Parked:
     if slot is None:
         why = "the session is not pinned to a slot, so its slot is unknown"
         raise InvalidConfig("park", why, "Start the session with slot=, or on the embedded server")
-    if server.engine != "llama.cpp":
+    if not engines.find(server.engine).has_slots:
         raise InvalidConfig("park", f"{server.engine or 'this server'} has no slots to save", "Use a llama-server")
     tokens_now = _slot_tokens(server, slot)
     least = None if last is None else last.usage.prompt_tokens
@@ -204,7 +205,7 @@ def _restore_state(server: Server, slot: int, state: Path) -> int:
 
 def _slot_tokens(server: Server, slot: int | None) -> int | None:
     """Return the tokens in a slot. Without a slot, return 0 if all slots are empty and None if the answer is unknown."""
-    if server.engine != "llama.cpp":
+    if not engines.find(server.engine).has_slots:
         return None
     try:
         tokens = {state.id: state.tokens or 0 for state in server.slots()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
+from loopkit import engines
 from loopkit.contract.baseline import Baseline
 from loopkit.contract.neutralise import Tags, neutralise
 from loopkit.contract.records import Usage, User
@@ -30,7 +31,7 @@ SYSTEM = "You keep the memory of an assistant. You write it plainly and briefly,
 
 def counter(server: Server | None) -> Count:
     """How to count a text's tokens: the server's own tokenizer where there is one, else a careful guess."""
-    if server is None or server.engine != "llama.cpp":
+    if server is None or not engines.find(server.engine).has_slots:
         return estimate
     return lambda text: len(llama_api.tokenize(server.wire, text, parse_special=False))
 

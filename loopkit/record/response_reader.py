@@ -12,7 +12,9 @@ from typing import Any
 
 import httpx
 
+from loopkit import engines
 from loopkit.encoding import decode_lenient
+from loopkit.engines.llama_cpp import LlamaCpp
 from loopkit.server.completion.finish_reason import finish_reason
 
 __all__ = ["ResponseReader"]
@@ -47,7 +49,8 @@ class ResponseReader:
         self.finish_reason: str | None = None
         self.response_id: str | None = None
         self.model: str | None = None
-        self.engine = _engine(headers)
+        found = engines.find_by_headers(headers)
+        self.engine = None if found is None else found.name
         self.first_token: float | None = None
         self.is_complete = self.has_failed = False
 
@@ -99,7 +102,7 @@ class ResponseReader:
                 self.usage |= {name: value for name, value in usage.items() if value is not None}
         if isinstance(timings := part.get("timings"), dict):
             self.timings = timings
-            self.engine = "llama.cpp"
+            self.engine = LlamaCpp.name
         self.finish_reason = finish_reason(part) or self.finish_reason
         self.is_complete = self.is_complete or self.finish_reason is not None
         if isinstance(part.get("id"), str):
@@ -122,10 +125,3 @@ def _has_token(event: dict[str, Any]) -> bool:
     delta = choice.get("delta")
     members = [value for name, value in delta.items() if name != "role"] if isinstance(delta, dict) else []
     return any([event.get("content"), choice.get("text"), *members])
-
-
-def _engine(headers: Mapping[str, str]) -> str | None:
-    """Return the engine that the response headers name, or None."""
-    if headers.get("server", "").startswith("llama.cpp"):
-        return "llama.cpp"
-    return next((name for name in ("openai", "anthropic") if any(header.startswith(f"{name}-") for header in headers)), None)

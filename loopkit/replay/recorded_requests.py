@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Raw
 
+from loopkit import engines
 from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.cache.prefixes.splice import spliced
 from loopkit.contract.request import Request, replayed
@@ -147,7 +148,7 @@ def _adapted(request: Request, server: Server) -> Request:
     except ValueError:
         return request  # the server will report what is wrong
     changes: dict[str, bytes | None] = {}
-    if server.engine != "llama.cpp":  # llama-server answers to any model name
+    if not engines.find(server.engine).any_model_name:  # llama-server answers to any model name
         changes |= dict.fromkeys(name for name in LLAMA_ONLY if name in values)
         if server.model is not None and values.get("model") != Raw(encode(server.model)):
             changes["model"] = encode(server.model)

@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET, Raw, structs
 
-from loopkit.cache.losses.expected import GENERATION, expect
-from loopkit.cache.losses.observation import Seen
+from loopkit import engines
+from loopkit.cache.losses.expected import expect
 from loopkit.cache.losses.watch import Watch, reusable_without_a_loss
 from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.contract.records import ReplayRecord, encode_record
 from loopkit.contract.request import Request
 from loopkit.encoding import decode
+from loopkit.engines.observation import Observation
+from loopkit.engines.own_server import GENERATION
 from loopkit.errors import ServerRefused
 from loopkit.ids import SessionId, Timestamp
 from loopkit.logs.collection import Logs
@@ -137,7 +139,7 @@ def send_all(
 
 def empty_slots(server: Server, slots: list[int]) -> str | None:
     """Erase slots. Return why that was not possible, or None."""
-    if server.engine != "llama.cpp" or not slots:
+    if not engines.find(server.engine).has_slots or not slots:
         return "the server has no slot that can be erased"
     try:
         for slot in slots:
@@ -150,7 +152,7 @@ def empty_slots(server: Server, slots: list[int]) -> str | None:
 class _Past(NamedTuple):
     """The previous request of the same conversation."""
 
-    seen: Seen
+    observation: Observation
     written: Completion
     place: int
     "How many requests had been sent with it."
@@ -171,7 +173,7 @@ class _Replay:
         self._server, self._variant, self._session, self._hang_up = server, variant, session, hang_up
         self._watch = Watch(server)
         self._last: dict[tuple[str | None, int], _Past] = {}
-        self._all: list[Seen] = []
+        self._all: list[Observation] = []
         self._prompts_alone: set[str | None] = set()
 
     def send(self, one: RecordedRequest, number: int) -> ReplayRecord:
@@ -179,10 +181,10 @@ class _Replay:
         changed = body if self._variant is None else applied(self._variant, body, number, Timestamp.now())
         request = one.request if changed == body else Request.of(changed)
         past = self._last.get((one.session, one.epoch))
-        previous = None if past is None else past.seen
+        previous = None if past is None else past.observation
         if past is not None and not _repeats_completion(body, past.written):
             # the new completion differs from the recorded one: only the prompt can be reused
-            previous = replace(past.seen, usage=structs.replace(past.seen.usage, completion_tokens=None))
+            previous = replace(past.observation, usage=structs.replace(past.observation.usage, completion_tokens=None))
         self._watch.sending()
         completion = self._server.complete(request, self._on_delta, hang_up=self._hang_up)
         expected = expect(
@@ -212,9 +214,9 @@ class _Replay:
             model=self._server.model,
             engine=self._server.engine,
         )
-        now = self._watch.seen(record, changed, one.session, one.epoch, one.slot)
+        now = self._watch.observation(record, changed, one.session, one.epoch, one.slot)
         if lost and past is not None and previous is not None:
-            found = self._watch.judged(previous, now, expected, self._all[past.place :])
+            found = self._watch.diagnosed(previous, now, expected, self._all[past.place :])
             record = structs.replace(record, **{name: getattr(found, name) for name in JUDGED})
             if found.cause == GENERATION:
                 self._prompts_alone.add(one.session)

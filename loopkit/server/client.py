@@ -17,16 +17,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace as replace_in
 
+from loopkit import engines
 from loopkit.contract.neutralise import Tags
 from loopkit.contract.records import ServerFacts
 from loopkit.contract.request import Request
+from loopkit.engines.tokens import TokenView
 from loopkit.errors import ServerError, ServerTimeout, StreamCut
 from loopkit.reprs import Card, counted
 from loopkit.server import llama_api
 from loopkit.server.completion.assembly import Assembly, Completion, Delta, Progress, whole
 from loopkit.server.detection import Detected, detect
 from loopkit.server.prompt.control_tags import server_tags
-from loopkit.server.prompt.token_view import TokenView, token_view
+from loopkit.server.prompt.token_view import token_view
 from loopkit.server.transport.cancellation import HangUp
 from loopkit.server.transport.connection import Wire
 from loopkit.server.transport.response import Answer
@@ -146,7 +148,7 @@ class Server:
 
     def count_tokens(self, request: Request) -> int | None:
         """The server's own count of a request's prompt, without reading it; None where it has no way to say."""
-        if self.engine != "llama.cpp":
+        if not engines.find(self.engine).has_slots:
             return None
         try:
             return len(llama_api.tokenize(self.wire, llama_api.apply_template(self.wire, request.body)))
@@ -176,9 +178,7 @@ class Server:
         """
         options: dict[str, Any] = {} if self.model is None else {"model": self.model}
         options |= {"stream": True, "stream_options": {"include_usage": True}}
-        if self.engine == "llama.cpp":
-            options |= {"cache_prompt": True, "return_progress": True}
-        return options
+        return options | dict(engines.find(self.engine).body_members)
 
     def facts(self) -> ServerFacts:
         """What is logged of the server when an epoch begins."""

@@ -6,15 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from loopkit import engines
+from loopkit.engines.llama_cpp import LlamaCpp
 from loopkit.errors import InvalidConfig, ServerError, ServerRefused, ServerTimeout, ServerUnreachable
 from loopkit.server import llama_api
 from loopkit.server.transport.connection import Wire
 from loopkit.server.transport.refusals import KEY_REFUSED
 
 __all__ = ["Detected", "detect"]
-
-_ENGINES = {"llamacpp": "llama.cpp", "vllm": "vllm", "sglang": "sglang", "library": "ollama"}  # by `owned_by` in the model list
-_VERSIONS = {"vllm": "/version", "sglang": "/server_info", "ollama": "/api/version"}
 
 
 class Detected(NamedTuple):
@@ -68,10 +67,10 @@ def detect(wire: Wire, model: str | None, timeout: float | None) -> Detected:
         raise InvalidConfig("model", f"the server has {len(names)} models: {_listed(names)}", "Pass one as model=")
     if model is not None and names and model not in names:
         raise InvalidConfig("model", f"the server does not list {model!a}. It lists {_listed(names)}", "Pass one of these")
-    engine = next((name for entry in models if (name := _ENGINES.get(entry.owned_by or ""))), None)
+    engine = next((found for entry in models if (found := engines.find_by_owner(entry.owned_by))), None)
     entry = next((each for each in models if model in (None, each.id)), llama_api.Model())
     model = model or next(iter(names), None)
-    if engine in (None, "llama.cpp"):
+    if engine is None or engine.has_slots:
         try:
             props = llama_api.props(wire, timeout=timeout)
         except ServerError as error:
@@ -80,24 +79,23 @@ def detect(wire: Wire, model: str | None, timeout: float | None) -> Detected:
         else:
             if props.default_generation_settings is not None:
                 return Detected(
-                    engine="llama.cpp",
+                    engine=LlamaCpp.name,
                     build=props.build_info or None,
                     model=model or props.model_alias or None,
                     context_size=props.context_size or entry.max_model_len or None,
                     slot_count=props.total_slots or None,
                 )
-    return Detected(engine, _build(wire, engine, timeout), model, entry.max_model_len or None)
+    build = None if engine is None or engine.version_path is None else _build(wire, engine.version_path, timeout)
+    return Detected(None if engine is None else engine.name, build, model, entry.max_model_len or None)
 
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
-def _build(wire: Wire, engine: str | None, timeout: float | None) -> str | None:
-    if engine not in _VERSIONS:
-        return None
+def _build(wire: Wire, path: str, timeout: float | None) -> str | None:
     try:
-        return llama_api.ask(wire, _VERSIONS[engine], _Version, timeout=timeout).version or None
+        return llama_api.ask(wire, path, _Version, timeout=timeout).version or None
     except ServerError:
         return None
 

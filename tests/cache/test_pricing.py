@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from loopkit.cache import Prices, Seen, cost
+from loopkit.cache import Observation, Prices, cost
 from loopkit.contract.records import Usage
 from loopkit.errors import InvalidConfig
 from loopkit.logs.loading import load
@@ -92,8 +92,8 @@ def test_losses_in_seconds_by_each_servers_own_line() -> None:
 
 
 def test_requests_as_diagnose_takes_them() -> None:
-    def seen(session: str, prompt: int, cached: int | None) -> Seen:
-        return Seen(
+    def seen(session: str, prompt: int, cached: int | None) -> Observation:
+        return Observation(
             session=session, engine="llama.cpp", usage=Usage(prompt_tokens=prompt, cached_tokens=cached, completion_tokens=11)
         )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from loopkit.cache.templates import KINDS, template_matrix
+from loopkit.engines.tokens import TokenView
 from loopkit.errors import ServerRefused
 from loopkit.server.client import Server, serve
 from loopkit.server.embedded.templates import tiny_template
-from loopkit.server.prompt.token_view import TokenView
 from tests.lab.injections import DROPS_REASONING
 
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from loopkit.cache.losses.findings import diagnose
 from loopkit.cache.losses.judge import expected_of, rendered_of
-from loopkit.cache.losses.observation import Seen
 from loopkit.encoding import encode
+from loopkit.engines.observation import Observation
 from tests.lab import recording
 
 
 def main(folder: Path) -> None:
     for path in sorted(folder.glob("*.jsonl")):
         requests = list(recording.read(path))
-        losses = {id(loss.seen): loss for loss in diagnose(requests).losses}
-        latest: dict[tuple[str | None, int], Seen] = {}
+        losses = {id(loss.observation): loss for loss in diagnose(requests).losses}
+        latest: dict[tuple[str | None, int], Observation] = {}
         for seen in requests:
             previous = latest.get((seen.session, seen.epoch))
             latest[seen.session, seen.epoch] = seen

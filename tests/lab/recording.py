@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from loopkit.cache.losses.observation import Counters, Seen
 from loopkit.contract.records import Usage
 from loopkit.encoding import decode, encode
-from loopkit.server.prompt.token_view import Run, TokenView
+from loopkit.engines.observation import Counters, Observation
+from loopkit.engines.tokens import Run, TokenView
 
 PLAIN = (
     "session",
@@ -30,16 +30,16 @@ PLAIN = (
 )
 
 
-def write(path: Path, requests: Iterable[Seen]) -> None:
+def write(path: Path, requests: Iterable[Observation]) -> None:
     path.write_bytes(b"".join(encode(_out(seen)) + b"\n" for seen in requests))
 
 
-def read(path: Path) -> Iterator[Seen]:
+def read(path: Path) -> Iterator[Observation]:
     for line in path.read_bytes().splitlines():
         yield _in(decode(line, dict[str, Any]))
 
 
-def _out(seen: Seen) -> dict[str, Any]:
+def _out(seen: Observation) -> dict[str, Any]:
     view, body = seen.tokens, seen.body
     assert view is not None
     assert body is not None
@@ -57,7 +57,7 @@ def _out(seen: Seen) -> dict[str, Any]:
     }
 
 
-def _in(line: dict[str, Any]) -> Seen:
+def _in(line: dict[str, Any]) -> Observation:
     offsets, parts = line["offsets"], line["parts"]
     view = TokenView(
         array("i", line["tokens"]),
@@ -69,4 +69,4 @@ def _in(line: dict[str, Any]) -> Seen:
     before, after = (None if line[name] is None else msgspec.convert(line[name], Counters) for name in ("before", "after"))
     usage = msgspec.convert(line["usage"], Usage)
     plain = {name: line[name] for name in PLAIN}
-    return Seen(usage=usage, body=line["body"].encode(), tokens=view, before=before, after=after, **plain)
+    return Observation(usage=usage, body=line["body"].encode(), tokens=view, before=before, after=after, **plain)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from loopkit.cache.losses.observation import Seen
 from loopkit.cache.losses.watch import Watch
 from loopkit.contract.request import Request, first_difference
 from loopkit.encoding import encode
+from loopkit.engines.observation import Observation
 from loopkit.ids import Timestamp
 from loopkit.server.client import Server
 
@@ -54,7 +54,7 @@ class Lab:
     """One experiment: what was recorded, and, apart from it, what was done."""
 
     random: random.Random
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[Observation] = field(default_factory=list)
     truth: dict[tuple[str, int, int], Truth] = field(default_factory=dict)
     undisturbed: set[tuple[str, int, int]] = field(default_factory=set)
 
@@ -120,7 +120,7 @@ class Talk:
         assert view is not None
         self.lab.seen.insert(
             place,
-            Seen(
+            Observation(
                 usage=completion.usage,
                 session=self.name,
                 epoch=self.epoch,

@@ -8,7 +8,7 @@ from typing import cast
 
 import loopkit as lk
 from loopkit.cache.losses.findings import diagnose
-from loopkit.cache.losses.observation import seen_in
+from loopkit.cache.losses.session_observations import observations
 from loopkit.cache.losses.watch import Watch
 from loopkit.loop.opening import resume
 from loopkit.server.client import Server
@@ -41,7 +41,7 @@ def test_live_resumed_and_replayed(tmp_path: Path) -> None:
         assert logs.cache_loss[["request", "cause", "lost_tokens"]].values.tolist() == [[2, "generation_not_cached", 32]]
         assert shortfalls(logs) == WANTED
         assert logs.usage["lost_tokens"].tolist()[1:] == [32, 0, 0]
-    assert [loss.seen.request for loss in diagnose(seen_in(loop.session)).losses] == [2]
+    assert [loss.observation.request for loss in diagnose(observations(loop.session)).losses] == [2]
 
 
 class OneLook:

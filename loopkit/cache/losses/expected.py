@@ -1,8 +1,6 @@
-"""What a kept contract makes a server's cache hold, and what was lost of it.
+"""The cached tokens that an unbroken prefix should find, and how many of them were lost.
 
-Pure arithmetic on token counts. llama.cpp keeps prompt and completion less the last sampled token (upstream's test_slot_save.py:
-84 = 21 + 64 - 1), vLLM whole blocks of 16 (its kv_cache_manager), and every engine reads at least one token. Knows nothing of
-causes; log lines and timings play no part here.
+Only token counts decide about a loss; log lines and times do not. Each engine's rule is in :mod:`loopkit.engines`.
 """
 
 from __future__ import annotations
@@ -11,57 +9,28 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from loopkit import engines
 from loopkit.contract.records import Usage
+from loopkit.engines.own_server import GENERATION
 
-__all__ = ["GENERATION", "READS_ONE", "EngineRule", "Expectation", "estimated_block", "expect", "rule_of"]
-
-
-class EngineRule(NamedTuple):
-    """How an engine keeps tokens."""
-
-    block: int
-    "Tokens are kept in whole blocks of this many."
-    exact: bool
-    "The count after a kept contract is known exactly; else the previous prompt is a lower bound."
-    minimum: int = 0
-    "A prefix of fewer tokens is never kept."
-    break_points: bool = False
-    "Kept is what stands before a break point: where it is told what was read from the cache and written to it, these together."
-
-
-RULES = {
-    "llama.cpp": EngineRule(block=1, exact=True),
-    "vllm": EngineRule(block=16, exact=True),
-    "openai": EngineRule(block=128, exact=False, minimum=1024),
-    "anthropic": EngineRule(block=128, exact=False, break_points=True),
-}
-READS_ONE = {"llama.cpp", "vllm", "sglang"}
-"Engines whose source says that they read at least the last token; others may count a whole prompt as cached."
-GENERATION = "generation_not_cached"
-"The cause that a session is told once: its next requests are not expected to find what was written."
-UNKNOWN = EngineRule(block=128, exact=False)
+__all__ = ["Expectation", "estimated_block", "expect"]
 
 
 class Expectation(NamedTuple):
-    """What should have been cached of a request's prompt, and what was missing."""
+    """How many tokens of a prompt should have been cached, and how many were lost."""
 
     expected_tokens: int | None
-    "None where the request before it reported no counts."
+    "Tokens that should have been cached; None if the previous request reported no counts."
     expected_exact: bool
+    "True if `expected_tokens` is exact, False if it is a bound."
     lost_tokens: int
-    "0 where nothing was lost, or nothing can be said."
+    "Tokens that were lost; 0 if none, or if it is unknown."
     shortfall: str | None
-    "Why fewer tokens are cached than could be, where that is nobody's fault."
-
-
-def rule_of(engine: str | None, block: int | None = None) -> EngineRule:
-    """The rule of an engine; for an unknown one the widest block in use. With another block than its own: bounds only."""
-    rule = RULES.get(engine or "", UNKNOWN)
-    return rule if block is None else rule._replace(block=block, exact=False)
+    "Why fewer tokens than possible are cached, if that is nobody's fault."
 
 
 def estimated_block(cached: Iterable[int | None]) -> int | None:
-    """The block that cached counts are whole multiples of; None where fewer than three different ones are known.
+    """Return the block size that divides all cached counts; None if fewer than three different counts are known.
 
     Examples
     --------
@@ -81,30 +50,30 @@ def expect(
     block: int | None = None,
     completions_kept: bool = True,
 ) -> Expectation:
-    """Compare what was cached with what a kept contract gives.
+    """Compare the cached tokens with what an unbroken prefix should find.
 
     Parameters
     ----------
     previous : Usage or None
-        Of the request before this one in the same epoch; None for the first.
+        Usage of the previous request in the epoch; None for the first request.
     now : Usage
-        Of this request.
+        Usage of this request.
     engine : str or None
-        ``"llama.cpp"``, ``"vllm"``, … or None where not known.
+        Name of the engine, such as ``"llama.cpp"``; None if unknown.
     epoch : int
-        The epoch's number; names the reason of a first request.
+        Number of the epoch.
     block : int, optional
-        Tokens that the engine keeps together, where that is given or estimated.
+        Block size in tokens, if it is known or estimated.
     completions_kept : bool
-        False where a loss of the same session showed that the engine keeps prompts and not what it wrote: then only the previous
-        prompt can be lost, and what was written is a shortfall.
+        False if an earlier loss of the session showed that the engine keeps prompts but not completions. Then only tokens of the
+        previous prompt count as lost, and missing completion tokens are a shortfall.
 
     Returns
     -------
     Expectation
-        ``expected = min(P' + G' - 1, P - 1)``, in whole blocks, where P' and G' are the previous prompt and completion and P is
-        this prompt; without an exact rule P' takes the place of ``P' + G' - 1`` and is a lower bound. Of an engine with break
-        points it is what the previous request read from the cache and wrote to it.
+        ``expected = min(P' + G' - 1, P - 1)`` in whole blocks, where P' and G' are the tokens of the previous prompt and
+        completion and P those of this prompt. Without an exact rule, P' replaces ``P' + G' - 1`` as a lower bound. With break
+        points (Anthropic) it is what the previous request read from the cache and wrote to it.
 
     Examples
     --------
@@ -113,23 +82,19 @@ def expect(
     Expectation(expected_tokens=1297, expected_exact=True, lost_tokens=0, shortfall=None)
     >>> expect(first, Usage(prompt_tokens=1335, cached_tokens=10), "llama.cpp").lost_tokens
     1287
-    >>> expect(first, Usage(prompt_tokens=1323), "llama.cpp").lost_tokens       # not reported is not zero
+    >>> expect(first, Usage(prompt_tokens=1323), "llama.cpp").lost_tokens       # unknown, not zero
     0
     """
     if previous is None:
         return Expectation(0, expected_exact=True, lost_tokens=0, shortfall="epoch_started" if epoch else "first_request")
-    size, exact, minimum, break_points = rule_of(engine, block)
+    rule = engines.find(engine)
     if previous.prompt_tokens is None or now.prompt_tokens is None:
         return Expectation(None, expected_exact=False, lost_tokens=0, shortfall=None)
-    if break_points and previous.cached_tokens is not None and previous.cache_write_tokens is not None:
-        size, exact, kept = 1, True, previous.cached_tokens + previous.cache_write_tokens
-    else:
-        exact = exact and previous.completion_tokens is not None
-        kept = previous.prompt_tokens + max(0, (previous.completion_tokens or 0) - 1) if exact else previous.prompt_tokens
+    kept, size, exact = rule.kept(previous, block)
     at_most = max(0, now.prompt_tokens - 1)
     whole = min(kept, at_most) // size * size
     expected = whole if completions_kept else min(whole, previous.prompt_tokens // size * size)
-    if expected < minimum:
+    if expected < rule.minimum:
         return Expectation(0, expected_exact=exact, lost_tokens=0, shortfall="below_minimum" if now.cached_tokens == 0 else None)
     if now.cached_tokens is None:
         return Expectation(expected, expected_exact=exact, lost_tokens=0, shortfall=None)

@@ -1,50 +1,59 @@
-"""Every loss of any log, and its cause: `diagnose`, over requests of one session or of many, live or long afterwards.
-
-Says which requests lost, what `judge` makes of each, and how much of the log could be judged at all. Pure.
-"""
+"""All cache losses of a log with their causes, and how much of the log could be diagnosed: `diagnose`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from loopkit.cache.losses.diagnosis import Diagnosis
-from loopkit.cache.losses.expected import GENERATION
 from loopkit.cache.losses.judge import expected_of, judge, rendered_of
-from loopkit.cache.losses.observation import Seen
+from loopkit.engines.diagnosis import Diagnosis
+from loopkit.engines.observation import Observation
+from loopkit.engines.own_server import GENERATION
 from loopkit.reprs import Card, counted
 
 __all__ = ["Coverage", "Findings", "Loss", "diagnose"]
 
 
 class Loss(NamedTuple):
-    """Tokens that one request should have found in the cache, and why it did not."""
+    """A cache loss of one request."""
 
-    seen: Seen
+    observation: Observation
+    "The request."
     expected_tokens: int
+    "Tokens that should have been cached."
     reusable_tokens: int | None
+    "Tokens shared with the previous prompt and completion; None if unknown."
     cached_tokens: int
+    "Tokens that were cached."
     lost_tokens: int
+    "Expected tokens that were not cached."
     diagnosis: Diagnosis
+    "Why."
     first: bool
-    "False where the loss before it has the same cause and place, and no healthy read came between: one event, not two."
+    "False if the previous loss has the same cause and location, without a healthy request in between: one event, not two."
+
+
+class HasDiagnose(Protocol):
+    """An object that diagnoses its own requests, such as ``Logs``."""
+
+    def diagnose(self) -> Findings: ...
 
 
 class Coverage(NamedTuple):
-    """How much could be judged, as shares; None where there is nothing to take a share of."""
+    """How much of a log could be diagnosed, as shares from 0 to 1; None for a share of nothing."""
 
     with_usage: float | None
-    "Requests whose cached tokens were reported."
+    "Requests with reported cached tokens."
     rendered_exactly: float | None
-    "Requests whose prompt's tokens are known, as many as the server counted."
+    "Requests whose prompt tokens are known and match the server's count."
     with_a_cause: float | None
-    "Lost tokens whose cause is named."
+    "Lost tokens with a named cause."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Findings:
-    """What `diagnose` found."""
+    """The result of `diagnose`."""
 
     losses: tuple[Loss, ...]
     requests: int
@@ -52,7 +61,7 @@ class Findings:
 
     @property
     def events(self) -> tuple[Loss, ...]:
-        """The losses, each event once."""
+        """The losses without repetitions of one event."""
         return tuple(loss for loss in self.losses if loss.first)
 
     def _card(self) -> Card:
@@ -76,16 +85,16 @@ class Findings:
         return self._card().html()
 
 
-def diagnose(requests: Iterable[Seen], *, block: int | None = None) -> Findings:
-    """Find every loss, and say why.
+def diagnose(requests: Iterable[Observation] | HasDiagnose, *, block: int | None = None) -> Findings:
+    """Find every cache loss and its cause.
 
     Parameters
     ----------
-    requests : iterable of Seen
-        Oldest first, of any number of sessions; `seen_in` gives those of a session. Of what two sessions have at one server,
-        each is the other's traffic.
+    requests : Logs, or iterable of Observation
+        Oldest first, from any number of sessions; `observations` gives those of a session. Sessions on one server count as each
+        other's traffic.
     block : int, optional
-        Tokens that the engine keeps together, as `expect` takes it.
+        Block size of the engine in tokens, if it is known.
 
     Returns
     -------
@@ -96,9 +105,11 @@ def diagnose(requests: Iterable[Seen], *, block: int | None = None) -> Findings:
     >>> from loopkit.contract.records import Usage
     >>> first, second = Usage(prompt_tokens=2000, completion_tokens=10), Usage(prompt_tokens=2100, cached_tokens=0)
     >>> bodies = b'{"messages":[{}]}', b'{"messages":[{},{}]}'
-    >>> diagnose(Seen(usage=usage, body=body, engine="llama.cpp") for usage, body in zip((first, second), bodies))
+    >>> diagnose(Observation(usage=usage, body=body, engine="llama.cpp") for usage, body in zip((first, second), bodies))
     1 loss in 2 requests: unexplained 2,009 tokens, with usage 50%, rendered exactly 0%, lost with a cause 0%
     """
+    if not isinstance(requests, Iterable):
+        return requests.diagnose()
     every = list(requests)
     latest: dict[tuple[str | None, int], int] = {}
     unhealthy: dict[tuple[str | None, int], tuple[str, str | None]] = {}
@@ -135,14 +146,14 @@ def diagnose(requests: Iterable[Seen], *, block: int | None = None) -> Findings:
     return Findings(tuple(losses), len(every), _coverage(every, losses))
 
 
-def _coverage(every: list[Seen], losses: list[Loss]) -> Coverage:
+def _coverage(every: list[Observation], losses: list[Loss]) -> Coverage:
     exact = [
-        seen.rendered is not None or (seen.tokens is not None and len(seen.tokens) == seen.usage.prompt_tokens) for seen in every
+        each.rendered is not None or (each.tokens is not None and len(each.tokens) == each.usage.prompt_tokens) for each in every
     ]
     lost = sum(loss.lost_tokens for loss in losses)
     named = sum(loss.lost_tokens for loss in losses if loss.diagnosis.cause != "unexplained")
     return Coverage(
-        sum(seen.usage.cached_tokens is not None for seen in every) / len(every) if every else None,
+        sum(each.usage.cached_tokens is not None for each in every) / len(every) if every else None,
         sum(exact) / len(every) if every else None,
         named / lost if lost else None,
     )

@@ -1,8 +1,8 @@
-"""Why a cache was lost: one loss, judged by what was recorded of two requests and of those in between.
+"""The cause of one cache loss, from what was recorded of two requests and those between them.
 
-The order is that of a request's way: the client's bytes, the template's tokens, the server, the provider. Each part of a loss is
-judged by itself; the larger one names it, and the other stands in ``evidence["also"]``. Pure: `judge` is the same live and on a
-log. What the rules of a server explain is in ``held``, what those of a provider do in ``hosted``.
+The rules follow a request's way: the client's bytes, the template's tokens, then the engine (:mod:`loopkit.engines`). Each part
+of a loss is diagnosed by itself. The larger part names the cause; the other is in ``evidence["also"]``. The result is the same
+live and on a log.
 """
 
 from __future__ import annotations
@@ -13,49 +13,52 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from loopkit.cache.losses.diagnosis import Diagnosis
+from loopkit import engines
 from loopkit.cache.losses.expected import Expectation, expect
-from loopkit.cache.losses.held import at_llama, unexplained
-from loopkit.cache.losses.hosted import HOSTED, at_provider, with_verdict
-from loopkit.cache.losses.observation import Seen
-from loopkit.cache.losses.token_comparison import Rendered, compare
+from loopkit.cache.losses.token_comparison import TokenComparison, compare
 from loopkit.cache.prefixes.divergence import Divergence, divergence
 from loopkit.encoding import decode
+from loopkit.engines.diagnosis import Diagnosis
+from loopkit.engines.observation import Observation
 
 __all__ = ["Diagnosis", "expected_of", "judge", "rendered_of"]
 
 ROUTING: Final = {"id_slot", "cache_prompt", "n_cache_reuse", "prompt_cache_key", "lora", "service_tier"}
-"Members of a body that no template reads, and that still decide what is cached."
+"Members that no template reads but that decide what is cached."
 
 _MESSAGE = re.compile(r"(messages|input)\[(\d+)\]")
 
 
-def expected_of(previous: Seen | None, now: Seen, block: int | None = None, *, completions_kept: bool = True) -> Expectation:
-    """What a kept contract makes of two requests."""
+def expected_of(
+    previous: Observation | None, now: Observation, block: int | None = None, *, completions_kept: bool = True
+) -> Expectation:
+    """Return how many tokens of `now` should be cached, given the previous request."""
     usage = None if previous is None else previous.usage
     return expect(usage, now.usage, now.engine, epoch=now.epoch, block=block, completions_kept=completions_kept)
 
 
-def rendered_of(previous: Seen, now: Seen) -> Rendered | None:
-    """How the tokens of one request go on from the other's; None where they cannot be seen."""
+def rendered_of(previous: Observation, now: Observation) -> TokenComparison | None:
+    """Return how the tokens of `now` continue those of `previous`; None if they are unknown."""
     if now.rendered is not None or previous.tokens is None or now.tokens is None:
         return now.rendered
     return compare(previous.tokens, now.tokens, previous.usage, now.body)
 
 
-def judge(previous: Seen | None, now: Seen, between: Sequence[Seen] = (), *, expectation: Expectation | None = None) -> Diagnosis:
-    """Say why a request found less in the cache than it could have.
+def judge(
+    previous: Observation | None, now: Observation, between: Sequence[Observation] = (), *, expectation: Expectation | None = None
+) -> Diagnosis:
+    """Diagnose why a request found fewer tokens in the cache than it could have.
 
     Parameters
     ----------
-    previous : Seen or None
-        The request before it in the same epoch; None for the first.
-    now : Seen
+    previous : Observation or None
+        The previous request of the epoch; None for the first.
+    now : Observation
         The request that lost its cache.
-    between : sequence of Seen
-        Other requests that the same server is known to have answered since the previous one, oldest first.
+    between : sequence of Observation
+        Other requests that the same server answered in between, oldest first.
     expectation : Expectation, optional
-        What should have been cached, where that is known already.
+        What should have been cached, if it is already known.
 
     Returns
     -------
@@ -65,8 +68,9 @@ def judge(previous: Seen | None, now: Seen, between: Sequence[Seen] = (), *, exp
     --------
     >>> from loopkit.contract.records import Usage
     >>> first = b'{"messages":[{"role":"system","content":"It is 07:31."},{"role":"user","content":"Hi"}]}'
-    >>> before = Seen(usage=Usage(prompt_tokens=90, completion_tokens=11), body=first, engine="llama.cpp")
-    >>> after = Seen(usage=Usage(prompt_tokens=120, cached_tokens=10), body=first.replace(b"31", b"32"), engine="llama.cpp")
+    >>> before = Observation(usage=Usage(prompt_tokens=90, completion_tokens=11), body=first, engine="llama.cpp")
+    >>> second = first.replace(b"31", b"32")
+    >>> after = Observation(usage=Usage(prompt_tokens=120, cached_tokens=10), body=second, engine="llama.cpp")
     >>> found = judge(before, after)
     >>> found.cause, found.certainty, found.fixable_by, found.location, found.evidence["culprit"]
     ('system_changed', 'confirmed', 'client', 'messages[0].content', 'time')
@@ -84,7 +88,7 @@ def judge(previous: Seen | None, now: Seen, between: Sequence[Seen] = (), *, exp
     reusable = expected if rendered is None else min(rendered.reusable, expected)
     parts: list[tuple[int, Diagnosis]] = []
     if rendered is None and parted is not None and parted.in_prompt:
-        # how far the tokens agree is not known: bytes alone say it
+        # the tokens are unknown: the bytes decide
         parts.append((expected - cached, _client(parted, previous.body or b"")))
     else:
         if expected > reusable and rendered is not None:
@@ -95,17 +99,17 @@ def judge(previous: Seen | None, now: Seen, between: Sequence[Seen] = (), *, exp
     parts = [part for part in parts if part[0] > 0]
     if not parts:
         return Diagnosis("unexplained", "unexplained", None, None, {**counts, **recorded(previous, now, rendered)})
-    parts.sort(key=lambda part: -part[0])  # stable: of two halves the one nearer to the client
+    parts.sort(key=lambda part: -part[0])  # a stable sort: of two equal parts the one closer to the client wins
     found = parts[0][1]
     evidence: dict[str, Any] = {**counts, **found.evidence}
     if len(parts) > 1:
         lost, other = parts[1]
         evidence["also"] = {**other._asdict(), "lost_tokens": lost}
     evidence.update(recorded(previous, now, rendered))
-    return with_verdict(now.verdict, found._replace(evidence=evidence))
+    return engines.verdict(now.verdict, found._replace(evidence=evidence))
 
 
-def _counts(previous: Seen, now: Seen) -> dict[str, Any]:
+def _counts(previous: Observation, now: Observation) -> dict[str, Any]:
     return {
         "previous_prompt_tokens": previous.usage.prompt_tokens,
         "previous_completion_tokens": previous.usage.completion_tokens,
@@ -114,9 +118,9 @@ def _counts(previous: Seen, now: Seen) -> dict[str, Any]:
     }
 
 
-def recorded(previous: Seen, now: Seen, rendered: Rendered | None) -> dict[str, Any]:
-    """What another process needs, beside log and bodies, to judge again; `loopkit.cache.losses.observation.seen_in` reads it."""
-    facts: dict[str, Any] = {"counters": {"previous": previous.counted(), "now": now.counted()}}
+def recorded(previous: Observation, now: Observation, rendered: TokenComparison | None) -> dict[str, Any]:
+    """Return the facts that another process needs to diagnose the loss again; `observations` reads them back."""
+    facts: dict[str, Any] = {"counters": {"previous": previous.counters(), "now": now.counters()}}
     if rendered is not None:
         facts["rendered"] = rendered._asdict()
     if now.restored is not None:
@@ -149,16 +153,16 @@ def _client(parted: Divergence, body: bytes) -> Diagnosis:
 
 
 def _role(body: bytes, member: str) -> str | None:
-    """The role of the message that a member belongs to."""
+    """Return the role of the message that a member belongs to, or None."""
     found = _MESSAGE.match(member)
     try:
         items = decode(decode(body, dict[str, Raw])[found[1]], list[dict[str, Any]]) if found else []
         return items[int(found[2])].get("role") if found and int(found[2]) < len(items) else None
-    except (ValueError, KeyError):  # bodies that are no JSON are compared all the same
+    except (ValueError, KeyError):  # bodies that are not JSON are compared as bytes
         return None
 
 
-def _template(rendered: Rendered) -> Diagnosis:
+def _template(rendered: TokenComparison) -> Diagnosis:
     evidence = {"token": rendered.token, "how": rendered.how, "was": rendered.was, "now": rendered.now}
     if rendered.how == "retokenised":
         return Diagnosis("retokenised", "suspected", "template", rendered.where, evidence)
@@ -166,14 +170,20 @@ def _template(rendered: Rendered) -> Diagnosis:
 
 
 def _server(
-    previous: Seen, now: Seen, between: Sequence[Seen], reusable: int, parted: Divergence | None, *, tokens: bool
+    previous: Observation,
+    now: Observation,
+    between: Sequence[Observation],
+    reusable: int,
+    parted: Divergence | None,
+    *,
+    tokens: bool,
 ) -> Diagnosis:
-    """Who took what the tokens alone do not explain; without tokens nothing but bytes rules out the template."""
+    """Diagnose tokens that the server did not find. Without tokens only the bytes can rule out the template."""
     if parted is not None and not parted.in_prompt and parted.member.partition(".")[0] in ROUTING:
         return _client(parted, previous.body or b"")
-    found = (at_provider if now.engine in HOSTED else at_llama)(previous, now, between, reusable)
+    found = engines.find(now.engine).diagnose(previous, now, between, reusable)
     if found is None:
-        return unexplained(previous, now, between, tokens=tokens)
+        return _unexplained(previous, now, between, tokens=tokens)
     if (
         not tokens
         and found.certainty == "confirmed"
@@ -181,3 +191,26 @@ def _server(
     ):
         return found._replace(certainty="suspected")
     return found
+
+
+def _unexplained(previous: Observation, now: Observation, between: Sequence[Observation], *, tokens: bool) -> Diagnosis:
+    """Return the diagnosis of a loss that no rule explains, with what was ruled out and what is unknown."""
+    counted = now.before is not None and previous.after is not None
+    ruled_out = [
+        *(["client"] if previous.body is not None and now.body is not None else []),
+        *(["template"] if tokens else []),
+        *(["server_restarted", "context_shifted"] if counted else []),
+        *(["slot_taken"] if counted and not between else []),
+    ]
+    evidence: dict[str, Any] = {"ruled_out": ruled_out}
+    if not counted:
+        evidence["not_known"] = ["slots and counters before and after"]
+    # a template that rewrites the history leaves its own head cached: if nothing is cached, it was not the template
+    extends = "client" in ruled_out and (tokens or now.usage.cached_tokens == 0)
+    if extends:
+        evidence["possible"] = [
+            "other traffic on the server",
+            *(["the server was restarted, and the restored file is older"] if now.restored else []),
+            "a model with a sliding window or a recurrent state (swa_full or ctx_checkpoints may help)",
+        ]
+    return Diagnosis("unexplained", "unexplained", "server" if extends else None, None, evidence)

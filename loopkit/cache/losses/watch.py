@@ -1,7 +1,7 @@
-"""What is recorded of each request so that a loss can be judged, at once or later: a server's counters, and tokens at a loss.
+"""Collecting evidence around each request: the server's counters, and the tokens of both prompts at a loss.
 
-The counters are two small questions before a request and two after it; tokens are asked for only where some were lost. Nothing
-here is needed for a turn: a server that does not answer is not asked again, and a loss without evidence is still written down.
+The counters cost two small requests before a completion and two after it. Tokens are requested only at a loss. No turn depends on
+any of this: a server that does not answer is not asked again, and a loss without evidence is still recorded.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from loopkit.cache.losses.expected import GENERATION, Expectation
+from loopkit import engines
+from loopkit.cache.losses.expected import Expectation
 from loopkit.cache.losses.judge import judge, rendered_of
-from loopkit.cache.losses.observation import Counters, Seen
 from loopkit.contract.records import CacheLoss, ReplayRecord, UsageRecord
 from loopkit.contract.request import Request, replayed
+from loopkit.engines.observation import Counters, Observation
+from loopkit.engines.own_server import GENERATION
 from loopkit.errors import ServerError
 from loopkit.ids import Timestamp
 from loopkit.server import llama_api
 
 if TYPE_CHECKING:
+    from loopkit.engines.tokens import TokenView
     from loopkit.server.client import Server
-    from loopkit.server.prompt.token_view import TokenView
     from loopkit.server.transport.connection import Wire
     from loopkit.session.session import Session
 
@@ -30,14 +32,14 @@ __all__ = ["Watch", "reusable_without_a_loss"]
 
 T = TypeVar("T")
 
-PATIENCE = 2.0  # seconds that a question may take; a busy server answers between two batches
+TIMEOUT = 2.0  # seconds for each request; a busy server answers between two batches
 
 
 def reusable_without_a_loss(expected: Expectation, cached: int | None) -> int | None:
-    """Tokens that could be used again, where all that were expected were found; None where that does not say it."""
+    """Return the reusable tokens of a request without a loss; None if the expectation is not exact."""
     whole = expected.expected_exact and expected.shortfall != GENERATION
-    told = whole and cached is not None and expected.expected_tokens is not None
-    return expected.expected_tokens if told and cached is not None and cached >= (expected.expected_tokens or 0) else None
+    known = whole and cached is not None and expected.expected_tokens is not None
+    return expected.expected_tokens if known and cached is not None and cached >= (expected.expected_tokens or 0) else None
 
 
 def _whole(count: float | None) -> int | None:
@@ -45,28 +47,28 @@ def _whole(count: float | None) -> int | None:
 
 
 class Watch:
-    """Looks at a server around each request, and judges a loss.
+    """Collect a server's counters around each request, and diagnose losses.
 
     Parameters
     ----------
     server : Server
-        Only a llama-server is asked anything.
+        Only servers with slots are asked.
     """
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._unanswered: list[object] = [] if server.engine == "llama.cpp" else [llama_api.slots, llama_api.metrics]
-        self._earlier: Counters | None = None  # before the request before
+        self._unanswered: list[object] = [] if engines.find(server.engine).has_slots else [llama_api.slots, llama_api.metrics]
+        self._earlier: Counters | None = None  # before the previous request
         self._before: Counters | None = None
         self._after: Counters | None = None
         self._prompts_alone: bool | None = None
 
     def sending(self) -> None:
-        """A request is about to be sent."""
+        """Record the counters; call this before a request is sent."""
         self._earlier, self._before = self._before, self._counted()
 
     def answered(self) -> Counters | None:
-        """It was answered, and is in the log."""
+        """Record the counters; call this after the response is logged."""
         self._after = self._counted()
         return self._after
 
@@ -89,16 +91,16 @@ class Watch:
         if question in self._unanswered:
             return None
         try:
-            return question(self._server.wire, PATIENCE)
-        except (ServerError, ValueError, KeyError, TypeError):  # not there, or of another shape: evidence is not worth a turn
+            return question(self._server.wire, TIMEOUT)
+        except (ServerError, ValueError, KeyError, TypeError):  # missing, or of another shape: evidence must not cost a turn
             self._unanswered.append(question)
             return None
 
-    def seen(
+    def observation(
         self, record: UsageRecord | ReplayRecord, body: bytes | None, session: str | None, epoch: int, slot: int | None
-    ) -> Seen:
-        """What is known of a request without asking anything."""
-        return Seen(
+    ) -> Observation:
+        """Return what is known of a request without asking the server."""
+        return Observation(
             usage=record.usage,
             session=session,
             epoch=epoch,
@@ -114,10 +116,10 @@ class Watch:
         )
 
     def completions_kept(self, session: Session) -> bool:
-        """Whether no loss of a session has shown that the engine keeps prompts alone; llama.cpp keeps what it wrote."""
-        if self._server.engine == "llama.cpp":
+        """Return False if a loss of the session showed that the engine does not keep completions."""
+        if engines.find(self._server.engine).keeps_completions:
             return True
-        if self._prompts_alone is None:  # once: a turn's cost does not grow with its history
+        if self._prompts_alone is None:  # only once, so that a turn's cost does not grow with its history
             records = (record for epoch in session.epochs for record in epoch.records)
             self._prompts_alone = any(isinstance(record, CacheLoss) and record.cause == GENERATION for record in records)
         return not self._prompts_alone
@@ -131,31 +133,33 @@ class Watch:
         expected: Expectation,
         restored: int | None,
     ) -> CacheLoss:
-        """The record of a loss in a session.
+        """Diagnose a loss in a session and return its record.
 
         Parameters
         ----------
         session : Session
-            Its last request is the one before.
+            The session; its last request is the previous one.
         request : Request
-            The one that lost.
+            The request that lost its cache.
         now, last : UsageRecord
-            Of both.
+            The usage records of both requests.
         expected : Expectation
-            What was lost.
+            What was expected and lost.
         restored : int or None
-            Tokens that were put back into the slot before it.
+            Tokens restored into the slot before the request.
         """
         before = deque(replayed(session.start, session.baseline, session.records), maxlen=1)
         bodies = before[0].request.body if before else None, request.body
         where = session.id, session.epoch, session.start.slot
-        previous, sent = (self.seen(record, body, *where) for record, body in zip((last, now), bodies, strict=True))
-        loss = self.judged(previous, replace(sent, restored=restored), expected)
+        previous, sent = (self.observation(record, body, *where) for record, body in zip((last, now), bodies, strict=True))
+        loss = self.diagnosed(previous, replace(sent, restored=restored), expected)
         self._prompts_alone = self._prompts_alone or loss.cause == GENERATION
         return loss
 
-    def judged(self, previous: Seen, now: Seen, expected: Expectation, between: Sequence[Seen] = ()) -> CacheLoss:
-        """The record of a loss, judged with the counters around the request and the tokens of both prompts."""
+    def diagnosed(
+        self, previous: Observation, now: Observation, expected: Expectation, between: Sequence[Observation] = ()
+    ) -> CacheLoss:
+        """Diagnose a loss with the counters around the request and the tokens of both prompts, and return its record."""
         previous = replace(previous, before=previous.before or self._earlier, after=previous.after or self._after)
         previous, now = self._with_tokens(previous, now)
         now = replace(now, before=self._before, after=self._counted())
@@ -171,12 +175,12 @@ class Watch:
             **judge(previous, now, between, expectation=expected)._asdict(),
         )
 
-    def reusable(self, previous: Seen, now: Seen) -> int | None:
-        """Tokens that could be used again; None where the server does not show them."""
+    def reusable(self, previous: Observation, now: Observation) -> int | None:
+        """Return the tokens that could be reused; None if the server does not show tokens."""
         rendered = rendered_of(*self._with_tokens(previous, now))
         return None if rendered is None else rendered.reusable
 
-    def _with_tokens(self, previous: Seen, now: Seen) -> tuple[Seen, Seen]:
+    def _with_tokens(self, previous: Observation, now: Observation) -> tuple[Observation, Observation]:
         previous = replace(previous, tokens=self._tokens(previous.body))
         return previous, now if previous.tokens is None else replace(now, tokens=self._tokens(now.body))
 

@@ -16,8 +16,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from loopkit.cache.losses.observation import Seen
 from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.engines.observation import Observation
 from loopkit.logs.frames.columns import Columns, MakeMessages, MakeRequests, Part
 from loopkit.logs.problems import Problem
 
@@ -117,7 +117,7 @@ def _select_messages(make: MakeMessages, turns: tuple[int, ...], *, content: boo
     return columns
 
 
-def _select_requests(make: MakeRequests, rows: frozenset[int]) -> Iterator[Seen | Prompt | None]:
+def _select_requests(make: MakeRequests, rows: frozenset[int]) -> Iterator[Observation | Prompt | None]:
     return (each for row, each in enumerate(make()) if row in rows)
 
 

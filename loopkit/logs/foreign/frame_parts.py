@@ -17,14 +17,16 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
-from loopkit.cache.losses.diagnosis import Diagnosis
-from loopkit.cache.losses.expected import GENERATION, Expectation, estimated_block, expect, rule_of
+from loopkit import engines
+from loopkit.cache.losses.expected import Expectation, estimated_block, expect
 from loopkit.cache.losses.judge import judge
-from loopkit.cache.losses.observation import Seen
 from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.contract.provenance import Record, Role
 from loopkit.contract.records import Usage
 from loopkit.encoding import encode
+from loopkit.engines.diagnosis import Diagnosis
+from loopkit.engines.observation import Observation
+from loopkit.engines.own_server import GENERATION
 from loopkit.errors import LogError
 from loopkit.logs.foreign.conversation_tree import ConversationTrees, LoggedEpoch, LoggedSession, LoggedTurn, RequestRow
 from loopkit.logs.foreign.entries import Entry, LogTime, MessageEntry, RequestEntry, TextDigest, to_microseconds, to_rfc3339
@@ -131,7 +133,9 @@ def _judge(
     """
     block = estimated_block(row.request.usage.cached_tokens for row in rows) or 1
     # the estimate means nothing for engines without blocks: prompts that grow evenly have a common divisor, too
-    blocks = {engine: block if 1 < rule_of(engine).block < block else None for engine in {row.request.engine for row in rows}}
+    blocks = {
+        engine: block if 1 < engines.find(engine).block < block else None for engine in {row.request.engine for row in rows}
+    }
     expectations: list[Expectation] = []
     diagnoses: dict[int, Diagnosis] = {}
     for index, row in enumerate(rows):
@@ -189,7 +193,7 @@ def _columns(kind: type[Struct], rows: Sequence[Struct]) -> dict[str, tuple[Any,
 
 def _cause(session: LoggedSession, row: RequestRow, previous: RequestRow, index: int, expectation: Expectation) -> Diagnosis:
     now = dataclasses.replace(_seen(session, row, previous), request=index + 1)
-    others = [Seen(usage=Usage(), session=name, request=number) for name, number in row.request.other_requests]
+    others = [Observation(usage=Usage(), session=name, request=number) for name, number in row.request.other_requests]
     found = judge(_seen(session, previous), now, others, expectation=expectation)
     if row.request.verdict is not None:
         found.evidence["provider_verdict"] = row.request.verdict
@@ -217,13 +221,13 @@ def _losses(rows: list[RequestRow], expectations: list[Expectation], diagnoses: 
     }
 
 
-def _seen(session: LoggedSession, row: RequestRow, previous: RequestRow | None = None) -> Seen:
+def _seen(session: LoggedSession, row: RequestRow, previous: RequestRow | None = None) -> Observation:
     """Return the observation of a request, without times if the clock went back."""
     call = row.request
     sent, answered = to_microseconds(row.sent), to_microseconds(call.time)
     before = None if previous is None else to_microseconds(previous.request.time)
     sound = sent is None or answered is None or before is None or before <= sent <= answered
-    return Seen(
+    return Observation(
         usage=call.usage,
         session=session.id,
         epoch=row.epoch,
@@ -263,7 +267,7 @@ class _Rereading:
         _, found = self._epoch(session, epoch, "texts" if content else "digests")
         return message_columns(_texts_of(found) if content else _digests_of(found))
 
-    def requests(self, session: str, epoch: int) -> Iterator[Seen | Prompt]:
+    def requests(self, session: str, epoch: int) -> Iterator[Observation | Prompt]:
         logged, found = self._epoch(session, epoch, "usage")
         for index, row in enumerate(_in_order(found)):
             if row.request.block_hashes is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
+from loopkit import engines
 from loopkit.contract.provenance import Role
 from loopkit.encoding import decode, decode_lenient, sha256
 from loopkit.logs.foreign.conversation_matching import ConversationMatcher, Placement
@@ -22,7 +23,7 @@ from loopkit.logs.own.impossible_reuse import why_impossible
 from loopkit.server.completion.finish_reason import finish_reason
 from loopkit.server.completion.usage import normalise
 
-__all__ = ["LoggedExchange", "embedded_json", "exchange_entries", "response_facts", "to_log_time"]
+__all__ = ["LoggedExchange", "embedded_json", "engine_name", "exchange_entries", "response_facts", "to_log_time"]
 
 FEW = 8
 "Number of earlier requests that are listed as possible users of the slot."
@@ -31,15 +32,6 @@ ROLES = {
     **dict.fromkeys(("system", "developer"), Role.System),
     **dict.fromkeys(("tool", "function", "function_call_output"), Role.ToolResult),
 }
-PROVIDERS = {
-    **dict.fromkeys(("openai", "azure", "azure_openai", "azure.ai.openai", "openai-chat", "openai-responses"), "openai"),
-    **dict.fromkeys(("anthropic",), "anthropic"),
-    **dict.fromkeys(("gemini", "vertex_ai", "google", "gcp.gemini", "gcp.vertex_ai", "gcp.gen_ai"), "gemini"),
-    **dict.fromkeys(("vllm", "hosted_vllm"), "vllm"),
-    **dict.fromkeys(("llama.cpp", "llamacpp", "llama_cpp"), "llama.cpp"),
-    "deepseek": "deepseek",
-}
-"Provider names in logs, and the engine names of `loopkit.cache`."
 
 
 class LoggedExchange(Struct, frozen=True, kw_only=True):
@@ -190,15 +182,22 @@ def response_facts(
     counted = normalise(counts, timings)
     if counted.fault is not None and counted.impossible is None:
         source.count_left_out("inconsistent token counts")
-    engine = PROVIDERS.get(str(provider).lower())
     if provider is None:
-        engine = "llama.cpp" if timings else "openai" if str(found.get("system_fingerprint")).startswith("fp_") else None
-        engine = "anthropic" if counts and "input_tokens" in counts and "cache_read_input_tokens" in counts else engine
+        known = engines.find_by_response({**found, "usage": counts, "timings": timings})
+        engine = None if known is None else known.name
+    else:
+        engine = engine_name(provider)
     why = counted.impossible or why_impossible(counted.usage.cached_tokens, counted.usage.prompt_tokens, engine)
     if why is not None:
         source.add_impossible_reuse(line, why)
     texts = {"response": found.get("id"), "model": found.get("model"), "finish_reason": finish}
     return {"usage": counted.usage, "engine": engine, **{name: text for name, text in texts.items() if isinstance(text, str)}}
+
+
+def engine_name(provider: object) -> str | None:
+    """Return the engine that logs call `provider`, or None."""
+    found = engines.find_by_log_name(provider)
+    return None if found is None else found.name
 
 
 def _message_entry(message: bytes, link: dict[str, Any], offset: int | None) -> MessageEntry:

@@ -24,8 +24,8 @@ from loopkit.logs.frames.timestamps import FORM, parse_timestamps
 from loopkit.logs.problems import Problem
 
 if TYPE_CHECKING:
-    from loopkit.cache.losses.observation import Seen
     from loopkit.cache.prefixes.prompt_parts import Prompt
+    from loopkit.engines.observation import Observation
 
 __all__ = [
     "LOSSES",
@@ -59,7 +59,7 @@ class MakeMessages(Protocol):
     def __call__(self, *, content: bool) -> Columns: ...
 
 
-MakeRequests: TypeAlias = "Callable[[], Iterable[Seen | Prompt | None]]"
+MakeRequests: TypeAlias = "Callable[[], Iterable[Observation | Prompt | None]]"
 """Reads the requests of a log, one for each row of ``usage``; None where only the usage is known."""
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import UNSET, Raw
 from numpy.typing import NDArray
 
-from loopkit.cache.losses.expected import READS_ONE
+from loopkit import engines
 from loopkit.contract.records import ReplayRecord, UsageRecord
 from loopkit.encoding import decode
 from loopkit.logs.frames.columns import Columns
@@ -34,7 +34,7 @@ def why_impossible(cached: int | None, prompt: int | None, engine: str | None) -
     'cached tokens 50 of a prompt of 50: at least one more is always read'
     >>> why_impossible(50, 50, "openai")
     """
-    if not cached or prompt is None or cached <= prompt - (engine in READS_ONE):
+    if not cached or prompt is None or cached <= prompt - engines.find(engine).processes_last_token:
         return None
     return f"cached tokens {cached} of a prompt of {prompt}: at least one more is always read"
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from loopkit.cache.losses.observation import Seen, seen_in
+from loopkit.cache.losses.session_observations import observations
 from loopkit.contract.baseline import message_of, system_message
 from loopkit.contract.messages import encode_message
 from loopkit.contract.records import Assistant, LogRecord, SessionStart, ToolResult, User
+from loopkit.engines.observation import Observation
 from loopkit.errors import LogError
 from loopkit.logs.frames.columns import Columns, Message, message, message_columns
 from loopkit.session.journal import Fault, checked_blocks, torn
@@ -74,7 +75,7 @@ def _messages(path: Path, lines: int, *, content: bool, system: bool) -> Iterato
         )
 
 
-def read_requests(path: Path, lines: int) -> Iterator[Seen]:
+def read_requests(path: Path, lines: int) -> Iterator[Observation]:
     """Rebuild the requests of an epoch, one for each of its usage records.
 
     Raises
@@ -87,7 +88,7 @@ def read_requests(path: Path, lines: int) -> Iterator[Seen]:
     records = list(_records(path, lines))
     start = records[0]
     assert isinstance(start, SessionStart)
-    return seen_in(_Session((Epoch(load_baseline(path.parent, start), records),)))
+    return observations(_Session((Epoch(load_baseline(path.parent, start), records),)))
 
 
 class _Session(NamedTuple):

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
+from loopkit import engines
 from loopkit.contract.neutralise import neutralise
 from loopkit.encoding import encode
 from loopkit.reprs import Card
@@ -27,8 +28,6 @@ from loopkit.server.doctor.probes import (
 __all__ = ["Check", "Doctor", "State", "examine"]
 
 State: TypeAlias = Literal["harmful", "missing", "unknown", "ok"]
-
-FLAGS = {"vllm": "--enable-prompt-tokens-details", "sglang": "--enable-cache-report"}
 
 
 class Check(NamedTuple):
@@ -130,7 +129,11 @@ def _cached_counts(counts: Counts | NoAnswer, engine: str | None) -> Check:
         return Check(name, "unknown", *counts)
     first, second = (usage.cached_tokens for usage in counts)
     if first is None and second is None:
-        flags = " or ".join(f"{flag} ({of})" for of, flag in FLAGS.items() if engine in (None, of))
+        flags = " or ".join(
+            f"{each.cached_tokens_flag} ({each.name})"
+            for each in engines.ENGINES
+            if each.cached_tokens_flag is not None and (engine is None or engines.find(engine) is each)
+        )
         then = f"Start the server with {flags}" if flags else "Compare the times to the first token instead"
         return Check(name, "missing", "the server does not report cached tokens, so losses cannot be seen", then)
     seen = f"the same prompt twice: {_number(first)}, then {_number(second)} of {_number(counts[1].prompt_tokens)} tokens cached"
@@ -238,7 +241,7 @@ def _memory(counts: Counts | NoAnswer, engine: str | None) -> Check:
     if isinstance(counts, NoAnswer):
         return Check(name, "unknown", *counts)
     second = counts[1]
-    if engine != "llama.cpp" or second.read_tokens is None:
+    if not engines.find(engine).has_slots or second.read_tokens is None:
         return Check(name, "unknown", "the server does not report it")
     seen = f"of {second.prompt_tokens:,} tokens just processed, {second.read_tokens:,} had to be processed again"
     if second.read_tokens == 1:

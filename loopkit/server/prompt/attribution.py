@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from loopkit.encoding import decode, encode
+from loopkit.engines.tokens import Run
 
-__all__ = ["TEMPLATE", "Mask", "Run", "mask", "runs"]
+__all__ = ["TEMPLATE", "Mask", "mask", "runs"]
 
 TEMPLATE = "template"
 _AHEAD = 16  # items that are looked for when the renders part: four messages or more
@@ -25,14 +26,6 @@ _ANCHOR = 12  # bytes that must agree before the walk is taken up again
 _GROWTH, _ADDED = 6, 4096  # how much longer than expected what lies between may be: each byte an escape, and so many more
 _NAMES = ("content", "reasoning_content", "reasoning", "name")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.S)
-
-
-class Run(NamedTuple):
-    """A stretch of a prompt that comes from one part: bytes, or tokens, from `start` up to `end`."""
-
-    label: str
-    start: int
-    end: int
 
 
 class _Text(NamedTuple):

@@ -9,25 +9,24 @@ Knows nothing of caches and of what a completion was.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
 
-from loopkit.contract.request import first_difference
+from loopkit import engines
 from loopkit.encoding import decode, encode
+from loopkit.engines.tokens import Run, TokenView
 from loopkit.errors import ServerRefused
-from loopkit.reprs import counted
 from loopkit.server import llama_api
-from loopkit.server.prompt.attribution import TEMPLATE, Run, mask, runs
+from loopkit.server.prompt.attribution import TEMPLATE, mask, runs
 
 if TYPE_CHECKING:
     from loopkit.server.transport.connection import Wire
 
-__all__ = ["Run", "TokenView", "common_prefix", "token_view"]
+__all__ = ["token_view"]
 
 _TAKEN = 16  # bytes that no token stands for, in one place
 _ABSENT = frozenset({404, 405, 501})  # statuses of a server without such an endpoint
@@ -44,79 +43,6 @@ _VLLM = (
     "media_io_kwargs",
     "mm_processor_kwargs",
 )
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class TokenView:
-    """A request's prompt, as the server renders and tokenises it.
-
-    Attributes
-    ----------
-    tokens : array of int
-        Their ids.
-    prompt : str or None
-        The rendered text; None where the server does not show it.
-    offsets : array of int or None
-        One more than there are tokens: token *i* is the prompt's UTF-8 bytes ``offsets[i]:offsets[i + 1]``, none of them where
-        the tokenizer added it (a first token that no template writes). None where the tokens do not spell the prompt.
-    parts : tuple of Run or None
-        Stretches of tokens and the part that each comes from, in order and without gaps: ``messages[3].content``,
-        ``messages[2].tool_calls[0].function.arguments``, ``tools[1]``, ``template`` …; see
-        `loopkit.server.prompt.attribution.runs`. A token         that holds bytes of two parts is of the one that it
-        begins in. None where it is not known.
-    exact : bool or None
-        Whether the count is the server's own; None until `checked`.
-    """
-
-    tokens: array[int]
-    prompt: str | None = None
-    offsets: array[int] | None = None
-    parts: tuple[Run, ...] | None = None
-    exact: bool | None = None
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def __repr__(self) -> str:
-        # never the prompt: it holds control tags
-        known = {None: "count not checked", True: "count exact", False: "count not the server's"}[self.exact]
-        parts = "no parts" if self.parts is None else counted(len(self.parts), "part")
-        return f"TokenView({counted(len(self), 'token')}, {parts}, {known})"
-
-    def checked(self, prompt_tokens: int | None) -> TokenView:
-        """The same view, knowing whether its count equals the server's own; None is not known."""
-        return replace(self, exact=None if prompt_tokens is None else prompt_tokens == len(self))
-
-    def part_at(self, index: int) -> str | None:
-        """The label of the part that a token comes from; None where it is not known.
-
-        Raises
-        ------
-        IndexError
-            There is no such token; a negative index is none.
-        """
-        if not 0 <= index < len(self):
-            raise IndexError(f"token {index} of {len(self)}")
-        if self.parts is None:
-            return None
-        return self.parts[bisect_right(self.parts, index, key=lambda run: run.start) - 1].label
-
-    def spelled(self, start: int, end: int) -> bytes | None:
-        """The prompt's bytes that the tokens from `start` up to `end` stand for; None where they are not known."""
-        if self.prompt is None or self.offsets is None:
-            return None
-        return self.prompt.encode()[self.offsets[start] : self.offsets[end]]
-
-
-def common_prefix(a: TokenView, b: TokenView) -> int:
-    """How many tokens two prompts share from their beginning.
-
-    Examples
-    --------
-    >>> common_prefix(TokenView(array("i", [1, 2, 258])), TokenView(array("i", [1, 2, 770, 4])))
-    2
-    """
-    return first_difference(a.tokens.tobytes(), b.tokens.tobytes()) // a.tokens.itemsize
 
 
 class _Tokens(msgspec.Struct):
@@ -146,9 +72,10 @@ def token_view(wire: Wire, engine: str | None, body: bytes) -> TokenView | None:
         Unreachable, too slow, or the body refused.
     """
     try:
-        if engine == "llama.cpp":
+        shown_by = engines.find(engine).prompt_tokens_from
+        if shown_by == "apply-template":
             return _of_llama(wire, body)
-        return _of_vllm(wire, body) if engine == "vllm" else None
+        return _of_vllm(wire, body) if shown_by == "tokenize-chat" else None
     except ServerRefused as error:
         if error.status in _ABSENT:
             return None

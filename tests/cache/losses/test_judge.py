@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
+from loopkit import engines
 from loopkit.cache.losses.expected import estimated_block, expect
 from loopkit.cache.losses.findings import diagnose
-from loopkit.cache.losses.hosted import VERDICTS
 from loopkit.cache.losses.judge import judge
-from loopkit.cache.losses.observation import Counters, Seen
 from loopkit.contract.records import Usage
 from loopkit.encoding import encode
+from loopkit.engines.observation import Counters, Observation
+from loopkit.engines.tokens import Run, TokenView
 from loopkit.errors import InvalidConfig
-from loopkit.server.prompt.attribution import Run
-from loopkit.server.prompt.token_view import TokenView
 
 U1, A1, U2 = ({"role": role, "content": text} for role, text in (("user", "Hi."), ("assistant", "Done."), ("user", "More.")))
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -57,13 +56,13 @@ def counters(
     return Counters(slots=(held, other), read=total, cached=0, written=0, build=build, host_cache_mib=host)
 
 
-def first(**more: Any) -> Seen:
+def first(**more: Any) -> Observation:
     usage = Usage(prompt_tokens=len(BEFORE), cached_tokens=0, completion_tokens=WRITTEN)
     known: dict[str, Any] = {"tokens": BEFORE, "after": counters(KEPT, 300), **more}
-    return Seen(usage=usage, session="a", request=1, slot=0, body=body(U1), engine="llama.cpp", **known)
+    return Observation(usage=usage, session="a", request=1, slot=0, body=body(U1), engine="llama.cpp", **known)
 
 
-def second(cached: int, **more: Any) -> Seen:
+def second(cached: int, **more: Any) -> Observation:
     usage = Usage(prompt_tokens=len(AFTER), cached_tokens=cached, completion_tokens=WRITTEN)
     known: dict[str, Any] = {
         "body": body(U1, A1, U2),
@@ -72,16 +71,16 @@ def second(cached: int, **more: Any) -> Seen:
         "engine": "llama.cpp",
         **more,
     }
-    return Seen(usage=usage, session="a", request=2, slot=0, **known)
+    return Observation(usage=usage, session="a", request=2, slot=0, **known)
 
 
-def other(tokens: TokenView | None = None, **more: Any) -> Seen:
+def other(tokens: TokenView | None = None, **more: Any) -> Observation:
     size = 100 if tokens is None else len(tokens)
     usage = Usage(prompt_tokens=size, cached_tokens=0, completion_tokens=1)
-    return Seen(usage=usage, session="b", request=7, tokens=tokens, **{"slot": 0, **more})
+    return Observation(usage=usage, session="b", request=7, tokens=tokens, **{"slot": 0, **more})
 
 
-def changed(**members: Any) -> Seen:
+def changed(**members: Any) -> Observation:
     """The second request, where the first one's bytes are not what it begins with."""
     return second(10, body=body(U1, A1, U2, **members), tokens=None)
 
@@ -89,7 +88,7 @@ def changed(**members: Any) -> Seen:
 ELSEWHERE = view(("template", "["), ("messages[0].content", "Something else." * 9))
 SHARES_HALF = view(*HEAD[:3], ("messages[1].content", "Quite another question."))
 
-TABLE: list[tuple[str, Seen, Seen, list[Seen], tuple[str, str, str | None, str | None]]] = [
+TABLE: list[tuple[str, Observation, Observation, list[Observation], tuple[str, str, str | None, str | None]]] = [
     (
         "a system prompt that changed",
         first(),
@@ -427,7 +426,11 @@ TABLE: list[tuple[str, Seen, Seen, list[Seen], tuple[str, str, str | None, str |
 
 @pytest.mark.parametrize(("name", "previous", "now", "between", "wanted"), TABLE, ids=[row[0] for row in TABLE])
 def test_table(
-    name: str, previous: Seen, now: Seen, between: list[Seen], wanted: tuple[str, str, str | None, str | None]
+    name: str,
+    previous: Observation,
+    now: Observation,
+    between: list[Observation],
+    wanted: tuple[str, str, str | None, str | None],
 ) -> None:
     found = judge(previous, now, between)
     assert (found.cause, found.certainty, found.fixable_by) == wanted[:3], found.evidence
@@ -449,7 +452,7 @@ BRANCH = view(("template", "["), ("messages[0].content", "Be brief." * 8 + "And 
     ],
 )
 def test_the_rule_of_the_host_cache_is_told_with_its_shares(between: list[TokenView], rule: str | None) -> None:
-    last = other(between[-1]).kept
+    last = other(between[-1]).slot_tokens
     found = judge(first(), second(0, before=counters(last, 900, host=64)), [other(each) for each in between])
     assert found.cause == ("host_cache_rule" if rule else "evicted")
     thresholds = found.evidence["thresholds"]
@@ -500,14 +503,14 @@ def test_first_requests_and_shortfalls_are_nobodys() -> None:
     assert judge(replace(first(), engine="openai"), replace(second(0, engine="openai"), usage=short)).cause == "below_minimum"
 
 
-def hosted(engine: str, cached: int, *, minutes: int = 1, **more: Any) -> tuple[Seen, Seen]:
+def hosted(engine: str, cached: int, *, minutes: int = 1, **more: Any) -> tuple[Observation, Observation]:
     """Two requests at a provider, so many minutes apart, whose bodies extend."""
-    before = Seen(
+    before = Observation(
         usage=Usage(prompt_tokens=5000, completion_tokens=50), engine=engine, body=body(U1), time="2026-11-30T07:00:00.000000Z"
     )
     time = f"2026-11-30T{7 + minutes // 60:02}:{minutes % 60:02}:00.000000Z"
     known: dict[str, Any] = {"body": body(U1, A1, U2), "time": time, "elapsed_ms": 1000.0, **more}
-    return before, Seen(usage=Usage(prompt_tokens=5100, cached_tokens=cached), engine=engine, **known)
+    return before, Observation(usage=Usage(prompt_tokens=5100, cached_tokens=cached), engine=engine, **known)
 
 
 @pytest.mark.parametrize(
@@ -520,7 +523,7 @@ def hosted(engine: str, cached: int, *, minutes: int = 1, **more: Any) -> tuple[
         (hosted("openai", 0, elapsed_ms=90_000.0), ("concurrent_first_write", "suspected", "client")),
     ],
 )
-def test_providers(requests: tuple[Seen, Seen], wanted: tuple[str, str, str]) -> None:
+def test_providers(requests: tuple[Observation, Observation], wanted: tuple[str, str, str]) -> None:
     assert judge(*requests)[:3] == wanted
 
 
@@ -535,13 +538,13 @@ def test_providers(requests: tuple[Seen, Seen], wanted: tuple[str, str, str]) ->
 def test_bodies_of_any_shape_are_judged(engine: str | None, odd: bytes) -> None:
     """What was recorded of others is anything; also where it is a strict extension, or the same again."""
     for one, other in ((odd, odd), (odd, odd + b" "), (odd, body(U1)), (body(U1), odd)):
-        before = Seen(usage=Usage(prompt_tokens=5000, completion_tokens=9), body=one, engine=engine)
-        found = diagnose([before, Seen(usage=Usage(prompt_tokens=5100, cached_tokens=0), body=other, engine=engine)])
+        before = Observation(usage=Usage(prompt_tokens=5000, completion_tokens=9), body=one, engine=engine)
+        found = diagnose([before, Observation(usage=Usage(prompt_tokens=5100, cached_tokens=0), body=other, engine=engine)])
         assert [loss.cached_tokens for loss in found.losses] == [0]
 
 
 def test_a_providers_verdict_wins_and_ours_is_kept() -> None:
-    for verdict, (cause, mendable) in VERDICTS.items():
+    for verdict, (cause, mendable) in {word: found for each in engines.ENGINES for word, found in each.verdicts.items()}.items():
         before, now = hosted("anthropic", 0, minutes=1, verdict=verdict)
         found = judge(before, now)
         assert (found.cause, found.certainty, found.fixable_by) == (cause, "confirmed", mendable)
@@ -557,8 +560,8 @@ def test_a_providers_verdict_wins_and_ours_is_kept() -> None:
 
 
 def test_b01_an_extended_body_is_never_called_the_clients_fault() -> None:
-    before = Seen(usage=Usage(prompt_tokens=2000, cached_tokens=0, completion_tokens=1), body=body(U1), engine="llama.cpp")
-    now = Seen(usage=Usage(prompt_tokens=2100, cached_tokens=0), body=body(U1, A1, U2), engine="llama.cpp")
+    before = Observation(usage=Usage(prompt_tokens=2000, cached_tokens=0, completion_tokens=1), body=body(U1), engine="llama.cpp")
+    now = Observation(usage=Usage(prompt_tokens=2100, cached_tokens=0), body=body(U1, A1, U2), engine="llama.cpp")
     (loss,) = diagnose([before, now]).losses
     assert (loss.lost_tokens, loss.diagnosis.cause, loss.diagnosis.fixable_by) == (2000, "unexplained", "server")
     assert "client" in loss.diagnosis.evidence["ruled_out"]
@@ -566,14 +569,14 @@ def test_b01_an_extended_body_is_never_called_the_clients_fault() -> None:
 
 
 def test_b02_counts_alone_decide() -> None:
-    assert diagnose([Seen(usage=Usage(prompt_tokens=25, cached_tokens=0), engine="llama.cpp")]).losses == ()
+    assert diagnose([Observation(usage=Usage(prompt_tokens=25, cached_tokens=0), engine="llama.cpp")]).losses == ()
 
 
 def test_b05_a_nonce_at_the_head_is_pointed_at() -> None:
     texts = [f"nonce={nonce} You are helpful. " + "x" * 500 for nonce in ("fa690", "36ee5")]
     first_body, second_body = (encode({"messages": [{"role": "system", "content": text}, U1]}) for text in texts)
-    before = Seen(usage=Usage(prompt_tokens=600, completion_tokens=1), body=first_body, engine="llama.cpp")
-    found = judge(before, Seen(usage=Usage(prompt_tokens=600, cached_tokens=0), body=second_body, engine="llama.cpp"))
+    before = Observation(usage=Usage(prompt_tokens=600, completion_tokens=1), body=first_body, engine="llama.cpp")
+    found = judge(before, Observation(usage=Usage(prompt_tokens=600, cached_tokens=0), body=second_body, engine="llama.cpp"))
     assert (found.cause, found.location, found.evidence["culprit"]) == ("system_changed", "messages[0].content", "nonce")
     assert found.evidence["byte"] == first_body.index(b"fa690")
     assert found.evidence["was"].startswith("fa690")
@@ -586,12 +589,12 @@ def test_b09_reasoning_that_a_template_drops_is_the_templates() -> None:
     before = view(*HEAD, ("template", "]:"), think, ("template", "]["), ("messages[3].content", "12"), ("template", "]:"))
     now = view(*HEAD, ("template", "]:"), ("messages[4].content", "Done."), ("template", "]["), ("messages[5].content", "More."))
     shared = len(view(*HEAD)) + 2
-    previous = Seen(
+    previous = Observation(
         usage=Usage(prompt_tokens=len(before), completion_tokens=6), body=body(U1, call), tokens=before, engine="llama.cpp"
     )
     found = judge(
         previous,
-        Seen(
+        Observation(
             usage=Usage(prompt_tokens=len(now), cached_tokens=shared), body=body(U1, call, A1, U2), tokens=now, engine="llama.cpp"
         ),
     )
@@ -627,12 +630,12 @@ def test_one_event_is_one_row_until_a_healthy_read() -> None:
     again = replace(lost, request=3)
     healthy = replace(lost, request=4, usage=Usage(prompt_tokens=len(AFTER), cached_tokens=len(AFTER) - 1, completion_tokens=1))
     found = diagnose([grown, lost, again, healthy, replace(lost, request=5)])
-    assert [loss.seen.request for loss in found.losses] == [2, 3, 5]
-    assert [loss.seen.request for loss in found.events] == [2, 5]
+    assert [loss.observation.request for loss in found.losses] == [2, 3, 5]
+    assert [loss.observation.request for loss in found.events] == [2, 5]
 
 
 def test_coverage_is_said() -> None:
-    found = diagnose([first(), second(10, before=counters(101, 400)), Seen(usage=Usage(prompt_tokens=5))])
+    found = diagnose([first(), second(10, before=counters(101, 400)), Observation(usage=Usage(prompt_tokens=5))])
     assert found.coverage == (2 / 3, 2 / 3, 1.0)
     assert diagnose([]).coverage == (None, None, None)
     assert "slot_taken 183 tokens" in repr(found)
@@ -641,7 +644,7 @@ def test_coverage_is_said() -> None:
 
 def test_a_block_is_told_to_diagnose_as_to_expect() -> None:
     usages = Usage(prompt_tokens=1000), Usage(prompt_tokens=1300, cached_tokens=512)
-    requests = [Seen(usage=usage, engine="vllm") for usage in usages]
+    requests = [Observation(usage=usage, engine="vllm") for usage in usages]
     assert [loss.expected_tokens for loss in diagnose(requests).losses] == [992]
     assert [loss.expected_tokens for loss in diagnose(requests, block=100).losses] == [1000]
     assert not diagnose(requests, block=512).losses, "all of the one block that there is"
@@ -650,17 +653,17 @@ def test_a_block_is_told_to_diagnose_as_to_expect() -> None:
 @pytest.mark.parametrize("time", ["2026-11-30T07:31:05", "yesterday", ""])
 def test_a_time_that_is_no_moment_is_named(time: str) -> None:
     usages = Usage(prompt_tokens=3000), Usage(prompt_tokens=3300, cached_tokens=0)
-    requests = [Seen(usage=usage, engine="openai", time=time) for usage in usages]
-    with pytest.raises(InvalidConfig, match=r"Seen\.time"):
+    requests = [Observation(usage=usage, engine="openai", time=time) for usage in usages]
+    with pytest.raises(InvalidConfig, match=r"Observation\.time"):
         diagnose(requests)
 
 
 def test_an_engine_that_keeps_prompts_alone_is_one_finding_a_session() -> None:
     counts = [(100, 0, 40), (160, 96, 20), (230, 160, 40), (300, 224, 9), (350, 0, 9)]
     usages = [Usage(prompt_tokens=prompt, cached_tokens=cached, completion_tokens=written) for prompt, cached, written in counts]
-    requests = [Seen(usage=usage, engine="vllm", session="a", request=at) for at, usage in enumerate(usages, 1)]
+    requests = [Observation(usage=usage, engine="vllm", session="a", request=at) for at, usage in enumerate(usages, 1)]
     found = diagnose(requests).losses
-    assert [(loss.seen.request, loss.diagnosis.cause, loss.lost_tokens) for loss in found] == [
+    assert [(loss.observation.request, loss.diagnosis.cause, loss.lost_tokens) for loss in found] == [
         (2, "generation_not_cached", 32),
         (5, "unexplained", 288),  # of the prompt alone
     ]
@@ -668,4 +671,4 @@ def test_an_engine_that_keeps_prompts_alone_is_one_finding_a_session() -> None:
     assert later == (160, True, 0, "generation_not_cached")
     assert expect(usages[1], usages[2], "vllm").lost_tokens == 16
     other = [replace(each, session="b") for each in requests[:2]]
-    assert [loss.seen.session for loss in diagnose([*requests[:2], *other]).losses] == ["a", "b"]
+    assert [loss.observation.session for loss in diagnose([*requests[:2], *other]).losses] == ["a", "b"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loopkit.cache.losses.findings import diagnose
-from loopkit.cache.losses.observation import seen_in
+from loopkit.cache.losses.session_observations import observations
 from loopkit.contract.records import CacheLoss, UsageRecord
 from loopkit.contract.request import Request
 from loopkit.encoding import encode
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.server
 
 JUDGE = """
 import sys
-from loopkit.cache import diagnose, seen_in
+from loopkit.cache import diagnose, observations
 from loopkit.session.session import Session
-for loss in diagnose(seen_in(Session.read(sys.argv[1], "s"))).losses:
-    print(loss.seen.request, loss.diagnosis.cause, loss.diagnosis.certainty, loss.diagnosis.location, loss.lost_tokens)
+for loss in diagnose(observations(Session.read(sys.argv[1], "s"))).losses:
+    print(loss.observation.request, loss.diagnosis.cause, loss.diagnosis.certainty, loss.diagnosis.location, loss.lost_tokens)
 """
 
 
@@ -69,7 +69,7 @@ def test_where_nothing_is_lost_expected_reusable_and_cached_are_one(tiny: Server
         for record in usage[1:]:
             assert record.expected_tokens == record.reusable_tokens == record.usage.cached_tokens
         assert usage[0].reusable_tokens == 0
-    found = diagnose(seen_in(Session.read(tmp_path, SessionId("s")), tiny.tokens))
+    found = diagnose(observations(Session.read(tmp_path, SessionId("s")), tiny.tokens))
     assert found.losses == ()
     assert found.coverage[:2] == (1.0, 1.0)
 

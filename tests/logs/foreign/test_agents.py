@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import loopkit as lk
-from loopkit.cache.losses.observation import Seen
 from loopkit.contract.provenance import Role
+from loopkit.engines.observation import Observation
 from loopkit.errors import LogError, TornLog
 from loopkit.logs.collection import Logs
 from loopkit.logs.foreign import formats
@@ -120,7 +120,7 @@ def test_requests_and_messages_go_through_a_pickle(sample: str) -> None:
         assert seen == list(part.requests())
         assert len(seen) == len(part.usage["request"])
         for each, count in zip(seen, part.usage["prompt_tokens"].tolist(), strict=True):
-            if isinstance(each, Seen):
+            if isinstance(each, Observation):
                 assert each.usage.prompt_tokens == (None if count < 0 else count)
 
 

@@ -145,7 +145,7 @@ def test_diagnose_says_what_the_frame_of_losses_says_and_its_coverage(tmp_path: 
     found = logs.diagnose()
     assert found.requests == 4, "replays apart"
     [lost] = found.losses
-    assert (lost.seen.session, lost.seen.request, lost.lost_tokens, lost.reusable_tokens) == ("a", 3, 504, 1104)
+    assert (lost.observation.session, lost.observation.request, lost.lost_tokens, lost.reusable_tokens) == ("a", 3, 504, 1104)
     assert lost.diagnosis == ("slot_taken", "confirmed", "server", "slot 0", {"slot": 0, "taken_by": "b"})
     assert found.coverage == (0.75, 0.5, 1.0)
     assert repr(found) == (

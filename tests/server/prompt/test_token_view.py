@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from loopkit.contract.request import Request
 from loopkit.encoding import decode, encode
+from loopkit.engines.tokens import Run, TokenView
 from loopkit.errors import ServerRefused, ServerUnreachable
 from loopkit.server import llama_api
 from loopkit.server.client import Server, connect, serve
 from loopkit.server.embedded.models import resolve
 from loopkit.server.embedded.templates import CALL, END, START, TOOL, hermes_template, tiny_template
 from loopkit.server.prompt import attribution
-from loopkit.server.prompt.token_view import Run, TokenView, _offsets, common_prefix
+from loopkit.server.prompt.token_view import _offsets
 from tests.server import conversations
 from tests.server.scripted import Scripted, Step, answer
 
@@ -412,7 +413,7 @@ ids = st.lists(st.sampled_from([0, 1, 255, 256, 65536, 1 << 24]), max_size=40)
 def test_common_prefix_is_that_of_the_ids(shared: list[int], left: list[int], right: list[int]) -> None:
     a, b = shared + left, shared + right
     longest = next((at for at, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-    assert common_prefix(TokenView(array("i", a)), TokenView(array("i", b))) == longest
+    assert TokenView(array("i", a)).common_prefix(TokenView(array("i", b))) == longest
 
 
 def test_what_a_view_says_of_itself() -> None:

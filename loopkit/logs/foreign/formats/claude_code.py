@@ -16,6 +16,7 @@ from msgspec import Meta, Raw, Struct
 
 from loopkit.contract.provenance import Role
 from loopkit.contract.records import Usage
+from loopkit.engines.anthropic import FIVE_MINUTES, ONE_HOUR, Anthropic
 from loopkit.logs.foreign.entries import (
     IMPLAUSIBLE,
     CompactionEntry,
@@ -39,7 +40,6 @@ IGNORED_LINKED = {"attachment", "progress"}
 IGNORED = {"summary", "ai-title", "custom-title", "queue-operation", "file-history-snapshot"}
 "Known types that no frame contains, without links."
 SYNTHETIC = "<synthetic>"
-ONE_HOUR, FIVE_MINUTES = 3600.0, 300.0
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 
@@ -244,7 +244,7 @@ class _TranscriptReader:
             response=message.id or None,
             is_side_chain=line.is_sidechain is True or line.agent_id is not None,
             model=message.model,
-            engine="anthropic",
+            engine=Anthropic.name,
             usage=usage.to_usage(),
             finish_reason=message.stop_reason,
             kept_seconds=usage.kept_seconds(),

@@ -28,6 +28,7 @@ from loopkit.logs.foreign.entries import (
     is_plausible,
     to_microseconds,
 )
+from loopkit.logs.foreign.logged_exchanges import engine_name
 from loopkit.logs.foreign.message_text import call_text, content_text, message_record
 from loopkit.logs.foreign.text_source import SourceLine, TextSource
 
@@ -181,7 +182,7 @@ class _RolloutReader:
     def _start(self, payload: _Payload, line: _RolloutLine) -> ConversationStart:
         parent = payload.forked_from_id or payload.forked_from
         self._session = payload.id
-        self._engine = "openai" if payload.model_provider in (None, "openai") else None
+        self._engine = engine_name(payload.model_provider or "openai")  # Codex names only other providers
         started = to_microseconds(line.timestamp)
         if parent is not None and started is not None:
             self._inherited = started + SECOND

@@ -15,7 +15,7 @@ from loopkit.contract.records import Usage
 from loopkit.encoding import encode
 from loopkit.errors import EncodeError, InvalidConfig, describe
 from loopkit.logs.foreign.entries import Entry
-from loopkit.logs.foreign.logged_exchanges import PROVIDERS, LoggedExchange, exchange_entries
+from loopkit.logs.foreign.logged_exchanges import LoggedExchange, engine_name, exchange_entries
 from loopkit.logs.foreign.text_source import SourceLine, TextSource
 
 __all__ = ["NAME", "entries", "recognises"]
@@ -95,7 +95,7 @@ def _exchange(source: TextSource, sample: Any, event: Any) -> Iterator[LoggedExc
             "usage": Usage() if usage is None else _usage(usage),
             "response": event.output.response_id,
             "model": event.model.partition("/")[2] or event.model,
-            "engine": PROVIDERS.get(event.model.partition("/")[0]),
+            "engine": engine_name(event.model.partition("/")[0]),
             "finish_reason": event.output.choices[0].stop_reason if event.output.choices else None,
         },
     )

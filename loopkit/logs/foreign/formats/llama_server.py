@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from loopkit.contract.records import Usage
+from loopkit.engines.llama_cpp import LlamaCpp
 from loopkit.logs.foreign.entries import Entry, RequestEntry
 from loopkit.logs.foreign.text_source import TextSource
 
@@ -152,7 +153,7 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
             parent=None if before is None else str(before.number),
             usage=usage,
             model=model,
-            engine="llama.cpp",
+            engine=LlamaCpp.name,
             verdict="no_checkpoint" if task.forced else None,
         )
 

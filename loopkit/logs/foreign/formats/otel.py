@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from loopkit.contract.provenance import Role
 from loopkit.encoding import decode
 from loopkit.logs.foreign.entries import ConversationStart, Entry, LogTime, MessageEntry, RequestEntry
-from loopkit.logs.foreign.logged_exchanges import PROVIDERS
+from loopkit.logs.foreign.logged_exchanges import engine_name
 from loopkit.logs.foreign.text_source import TextSource, first_member_names
 from loopkit.server.completion.usage import normalise
 
@@ -114,7 +114,7 @@ def _call(source: TextSource, session: str, place: str, before: str | None, span
         key=place,
         response=_text(attributes.get("gen_ai.response.id")),
         model=_text(model),
-        engine=PROVIDERS.get(str(provider).lower()),
+        engine=engine_name(provider),
         finish_reason=_text(reasons[0]) if isinstance(reasons, list) and reasons else None,
         sent=span.started,
     )

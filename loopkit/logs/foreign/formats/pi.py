@@ -15,6 +15,7 @@ from msgspec.structs import astuple
 
 from loopkit.contract.provenance import Record, Role
 from loopkit.contract.records import Usage
+from loopkit.engines.anthropic import FIVE_MINUTES, ONE_HOUR, Anthropic
 from loopkit.logs.foreign.entries import (
     IMPLAUSIBLE,
     CompactionEntry,
@@ -25,6 +26,7 @@ from loopkit.logs.foreign.entries import (
     RequestEntry,
     is_plausible,
 )
+from loopkit.logs.foreign.logged_exchanges import engine_name
 from loopkit.logs.foreign.message_text import call_text, content_text, message_record
 from loopkit.logs.foreign.text_source import SourceLine, TextSource
 from loopkit.server.completion.usage import LARGEST
@@ -36,14 +38,7 @@ NAME = "pi"
 IGNORED = {"model_change", "thinking_level_change", "context_edit", "custom", "label", "session_info"}
 "Known types that no frame contains."
 ROLES = {"user": Role.User, "toolResult": Role.ToolResult, "system": Role.System}
-ENGINES = {
-    "anthropic": "anthropic",
-    **dict.fromkeys(("openai", "openai-codex", "azure-openai-responses"), "openai"),
-    **dict.fromkeys(("google", "google-vertex"), "gemini"),
-    "deepseek": "deepseek",
-}
 FAILED = ("error", "aborted")
-ONE_HOUR, FIVE_MINUTES = 3600.0, 300.0
 
 
 class _Usage(Struct, rename="camel"):
@@ -209,16 +204,17 @@ class _SessionReader:
         provider = entry.provider or (None if last is None else last.provider)
         started = None if message is None else message.timestamp
         cache_write = usage.cache_write or usage.cache_write1h
+        engine = engine_name(provider)
         ttl = ONE_HOUR if usage.cache_write1h else FIVE_MINUTES
         return RequestEntry(
             **link,
             key=(message and message.response_id) or f"{link['id']} {started or entry.timestamp}",
             model=model,
-            engine=ENGINES.get(provider or ""),
+            engine=engine,
             usage=usage.to_usage(),
             finish_reason=None if message is None else message.stop_reason,
             sent=int(started * 1000) if isinstance(started, (int, float)) and 0 <= started < LARGEST else None,
-            kept_seconds=ttl if cache_write and provider == "anthropic" else None,
+            kept_seconds=ttl if cache_write and engine == Anthropic.name else None,
         )
 
 

@@ -1,0 +1,65 @@
+"""Anthropic. Facts from its documentation on prompt caching, November 2026."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from msgspec import Raw
+
+from loopkit.contract.records import Usage
+from loopkit.encoding import decode
+from loopkit.engines.base import Kept, Retention
+from loopkit.engines.diagnosis import Diagnosis, FixableBy
+from loopkit.engines.hosted import HostedProvider
+
+__all__ = ["FIVE_MINUTES", "ONE_HOUR", "Anthropic"]
+
+FIVE_MINUTES, ONE_HOUR = 300.0, 3600.0
+"The two times to live that a request can ask for, in seconds."
+LOOKBACK = 20
+"Content blocks before a break point in which a cached prefix is looked for."
+
+
+class Anthropic(HostedProvider):
+    """Anthropic: prefixes that end at a break point, kept for 5 minutes or an hour.
+
+    What a request read from the cache and wrote to it is what the next request can find.
+    """
+
+    name: ClassVar[str] = "anthropic"
+    retention: ClassVar[Retention] = Retention(kept_at_least=None, gone_after=FIVE_MINUTES)
+    header_prefix: ClassVar[str] = "anthropic-"
+    log_names: ClassVar[frozenset[str]] = frozenset(["anthropic"])
+    verdicts: ClassVar[Mapping[str, tuple[str, FixableBy]]] = {
+        "model_changed": ("model_changed", "client"),
+        "system_changed": ("system_changed", "client"),
+        "tools_changed": ("tools_changed", "client"),
+        "messages_changed": ("history_changed", "client"),
+        "previous_message_not_found": ("expired", "provider"),
+    }
+
+    def kept(self, previous: Usage, block: int | None = None) -> Kept:
+        if previous.cached_tokens is not None and previous.cache_write_tokens is not None:
+            return Kept(previous.cached_tokens + previous.cache_write_tokens, 1, exact=True)
+        return super().kept(previous, block)
+
+    def wrote_response(self, response: Mapping[str, Any]) -> bool:
+        usage = response.get("usage")
+        return isinstance(usage, dict) and "input_tokens" in usage and "cache_read_input_tokens" in usage
+
+    def from_bodies(self, previous: bytes, now: bytes, evidence: dict[str, Any]) -> Diagnosis | None:
+        were, are = _content_blocks(previous), _content_blocks(now)
+        blocks = 0 if were is None or are is None else are - were
+        if blocks <= LOOKBACK:
+            return None
+        return Diagnosis("lookback", "confirmed", "client", "break points", {**evidence, "blocks_since": blocks})
+
+
+def _content_blocks(body: bytes) -> int | None:
+    """Return the number of content blocks in the messages; a plain text is one. None if the body is not a chat request."""
+    try:
+        messages = decode(decode(body, dict[str, Raw])["messages"], list[dict[str, Any]])
+    except (ValueError, KeyError):
+        return None
+    return sum(len(content) if isinstance(content := message.get("content"), list) else 1 for message in messages)

@@ -1,0 +1,85 @@
+"""Rules for servers that one runs oneself: restarts, truncation, engines that do not keep completions, slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loopkit.engines import slots
+from loopkit.engines.base import Engine
+from loopkit.engines.diagnosis import Certainty, Diagnosis, server_loss
+from loopkit.engines.observation import Observation
+
+__all__ = ["GENERATION", "OwnServer"]
+
+GENERATION = "generation_not_cached"
+"The cause for an engine that keeps prompts and not completions. It is reported once per session."
+KEPT_IN_BLOCKS = 16
+"Tolerance in tokens when a cached count is compared with a previous prompt: the default block of vLLM."
+
+
+class OwnServer(Engine):
+    """A server that one runs oneself, of any engine."""
+
+    def diagnose(
+        self, previous: Observation, now: Observation, between: Sequence[Observation], reusable: int
+    ) -> Diagnosis | None:
+        evidence: dict[str, Any] = {"slot": previous.used_slot}
+        return (
+            _restarted(previous, now, evidence)
+            or _truncated(previous, now, between, evidence)
+            or (None if self.keeps_completions else _completion_not_kept(previous, now, evidence))
+            or slots.taken(previous, now, between, reusable, evidence)
+        )
+
+
+def _restarted(previous: Observation, now: Observation, evidence: dict[str, Any]) -> Diagnosis | None:
+    before, after = now.before, previous.after
+    cached = now.usage.cached_tokens or 0
+    if now.restored and cached < now.restored:  # if all of it was used, the file was older than the session
+        # an older file may hold tokens that the prompt shares, though not from its first token on
+        sure: Certainty = "confirmed" if not cached or now.restored == previous.slot_tokens else "suspected"
+        return server_loss("restored_without_checkpoints", sure, "restore", evidence, restored_tokens=now.restored)
+    for name, was, is_now in (("build", previous.build, now.build), ("model", previous.model, now.model)):
+        if None not in (was, is_now) and was != is_now:
+            return server_loss("server_changed", "confirmed", name, evidence, was=was, now_is=is_now)
+    unused = before is not None and before.tokens == 0  # this process has not seen the previous prompt
+    if unused or (after is not None and before is not None and before.went_back(after)):
+        return server_loss("server_restarted", "confirmed", "counters", evidence)
+    if before is not None and before.slots and set(before.slots) == {None} and previous.slot_tokens and before.tokens is None:
+        return server_loss("server_restarted", "suspected", "slots", evidence)  # no slot has had a conversation yet
+    return None
+
+
+def _truncated(
+    previous: Observation, now: Observation, between: Sequence[Observation], evidence: dict[str, Any]
+) -> Diagnosis | None:
+    """Check whether the server dropped tokens itself, during the previous completion or of this prompt."""
+    if now.tokens is not None and now.usage.prompt_tokens is not None and now.usage.prompt_tokens < len(now.tokens):
+        return server_loss("server_truncated", "confirmed", "prompt", evidence, rendered_tokens=len(now.tokens))
+    slot, size = previous.used_slot, previous.context_size
+    remaining = None if previous.after is None else previous.after.tokens_in(slot)
+    shrank = remaining is not None and previous.slot_tokens is not None and 0 < remaining < previous.slot_tokens
+    # a slot shifts only when it is full; otherwise another request had taken it already
+    may_shift = (
+        not slots.possible_takers(between, slot) if size is None or previous.slot_tokens is None else previous.slot_tokens >= size
+    )
+    if shrank and may_shift:
+        sure: Certainty = "suspected" if size is None else "confirmed"
+        facts = {"held_tokens": remaining, "written_tokens": previous.slot_tokens, "context_size": size}
+        return server_loss("context_shifted", sure, f"slot {slot}", evidence, **facts)
+    shorter = (now.usage.prompt_tokens or 0) < (previous.usage.prompt_tokens or 0)
+    bodies = previous.body is not None and now.body is not None and len(now.body) > len(previous.body)
+    if shorter and now.tokens is None and bodies:
+        return server_loss("server_truncated", "suspected", "prompt", evidence)
+    return None
+
+
+def _completion_not_kept(previous: Observation, now: Observation, evidence: dict[str, Any]) -> Diagnosis | None:
+    """Check whether the cached tokens end where the previous prompt ends."""
+    prompt, cached, written = previous.usage.prompt_tokens, now.usage.cached_tokens, previous.usage.completion_tokens
+    if prompt is None or not cached or (written or 0) < 2 * KEPT_IN_BLOCKS:
+        return None
+    if not prompt - KEPT_IN_BLOCKS < cached <= prompt:
+        return None
+    return server_loss(GENERATION, "suspected", "completion", evidence)

@@ -1,0 +1,95 @@
+"""A prompt as tokens: `TokenView`, and the part of the request that each range of tokens comes from: `Run`."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from loopkit.contract.request import first_difference
+from loopkit.reprs import counted
+
+__all__ = ["Run", "TokenView"]
+
+
+class Run(NamedTuple):
+    """A range of a prompt, in tokens or bytes, that comes from one part of the request."""
+
+    label: str
+    "The part, such as ``messages[3].content`` or ``template``."
+    start: int
+    "The first position."
+    end: int
+    "The position behind the last."
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TokenView:
+    """A request's prompt, as the server renders and tokenises it.
+
+    Attributes
+    ----------
+    tokens : array of int
+        Token ids.
+    prompt : str or None
+        The rendered text; None if the server does not show it.
+    offsets : array of int or None
+        Token *i* is the prompt's UTF-8 bytes ``offsets[i]:offsets[i + 1]``. The range is empty for a token that the tokenizer
+        added, such as a first token that no template writes. None if the tokens do not spell the prompt.
+    parts : tuple of Run or None
+        Ranges of tokens and the part of the request that each comes from, in order and without gaps:
+        ``messages[3].content``, ``messages[2].tool_calls[0].function.arguments``, ``tools[1]``, ``template``. A token with bytes
+        of two parts belongs to the part where it begins. None if unknown.
+    exact : bool or None
+        True if the count equals the server's own; None until `checked`.
+    """
+
+    tokens: array[int]
+    prompt: str | None = None
+    offsets: array[int] | None = None
+    parts: tuple[Run, ...] | None = None
+    exact: bool | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        # never show the prompt: it contains control tags
+        known = {None: "count not checked", True: "count exact", False: "count not the server's"}[self.exact]
+        parts = "no parts" if self.parts is None else counted(len(self.parts), "part")
+        return f"TokenView({counted(len(self), 'token')}, {parts}, {known})"
+
+    def common_prefix(self, other: TokenView) -> int:
+        """Return how many leading tokens two prompts share.
+
+        Examples
+        --------
+        >>> TokenView(array("i", [1, 2, 258])).common_prefix(TokenView(array("i", [1, 2, 770, 4])))
+        2
+        """
+        return first_difference(self.tokens.tobytes(), other.tokens.tobytes()) // self.tokens.itemsize
+
+    def checked(self, prompt_tokens: int | None) -> TokenView:
+        """Return the same view with `exact` set by the server's own count; None leaves it unknown."""
+        return replace(self, exact=None if prompt_tokens is None else prompt_tokens == len(self))
+
+    def part_at(self, index: int) -> str | None:
+        """Return the part of the request that a token comes from; None if unknown.
+
+        Raises
+        ------
+        IndexError
+            If there is no such token. Negative positions are not allowed.
+        """
+        if not 0 <= index < len(self):
+            raise IndexError(f"token {index} of {len(self)}")
+        if self.parts is None:
+            return None
+        return self.parts[bisect_right(self.parts, index, key=lambda run: run.start) - 1].label
+
+    def spelled(self, start: int, end: int) -> bytes | None:
+        """Return the prompt's bytes of the tokens from `start` up to `end`; None if unknown."""
+        if self.prompt is None or self.offsets is None:
+            return None
+        return self.prompt.encode()[self.offsets[start] : self.offsets[end]]
