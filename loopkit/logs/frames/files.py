@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from loopkit.errors import InvalidConfig, LogError, describe
 from loopkit.logs.find import PARTS
-from loopkit.logs.frames.arrays import to_array, to_numpy
+from loopkit.logs.frames.arrays import STRING, to_array, to_numpy
 from loopkit.logs.frames.columns import LOSSES, MESSAGES, REQUESTS, Columns, Part
 from loopkit.logs.frames.schema import Kind
 from loopkit.logs.problems import Problem
@@ -165,7 +165,7 @@ def _make_empty(directory: Path) -> None:
 
 
 def _dtype(name: str) -> Any:
-    return "Int64" if name in ("epoch", "slot", "baseline_bytes") else "string"
+    return "Int64" if name in ("epoch", "slot", "baseline_bytes") else STRING
 
 
 def _read(directory: Path, name: str) -> pd.DataFrame:
