@@ -289,7 +289,7 @@ class Logs:
         loopkit.errors.InvalidConfig: session: there is no session 'a'. No sessions are loaded
         """
         facts = {"source": source, "model": model, "engine": engine, "variant": variant, "parent": parent}
-        return self._with(select(self.parts, {"session": session, **facts}, since))
+        return self._with(select(self.parts, self.unread, {"session": session, **facts}, since))
 
     def without_replays(self) -> Logs:
         """Drop the replays, unless there is nothing else. A replay may break the contract on purpose, so totals exclude it.

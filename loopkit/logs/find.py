@@ -153,8 +153,8 @@ def _in_sessions(directory: Path, *, is_named: bool) -> Iterator[Found]:
     elif is_named and (wait_for_file(log_path(directory, 0)) or is_locked(directory)):
         yield from _in_session(directory)
     else:
-        why = "it contains no 0.jsonl, so it is not a session" if is_named else "its name is not a session id"
-        yield Problem(str(directory), None, None, "left_out", f"{why}; it was left out")
+        why = "it contains no 0.jsonl" if is_named else "its name is not a session id"
+        yield Problem(str(directory), None, None, "left_out", f"{why}, so it was left out")
 
 
 def _below(directory: Path) -> Iterator[Found]:

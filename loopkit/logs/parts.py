@@ -77,12 +77,13 @@ def without_replays(parts: Sequence[Part]) -> Sequence[Part]:
 
 def select(
     parts: Sequence[Part],
+    unread: Sequence[Problem],
     conditions: Mapping[str, str | Iterable[str] | None],
     since: str | datetime.datetime | None = None,
 ) -> list[Part]:
     """Return the parts of the sessions that meet every condition; see `loopkit.Logs.where`."""
-    sessions = {part.session for part in parts}
-    kept = set(sessions)
+    kept = {part.session for part in parts}
+    sessions = kept | {Path(problem.path).parent.name for problem in unread}  # or its log could not be read
     for member, value in conditions.items():
         if value is not None:
             names = _names(member, value)

@@ -92,7 +92,7 @@ def test_a_name_that_is_no_epochs_is_passed_over(session: Path, name: str) -> No
 
 @pytest.mark.parametrize("path", ["a\0b", "a\0*/b", "\ud800", "\ud800*"])
 def test_a_path_that_no_system_holds_is_not_there(path: str) -> None:
-    with pytest.raises(LogError, match="nothing is there"):
+    with pytest.raises(LogError, match="the path does not exist"):
         load(path)
     with pytest.raises(SessionNotFound):
         verify(path)
@@ -137,8 +137,8 @@ def test_directories_that_hold_no_session_are_named_and_left_out(session: Path) 
     with pytest.warns(UserWarning) as warned:
         assert len(load(home).usage) == 1
     assert [str(warning.message).removeprefix(f"{session.parent}/").split(",")[0] for warning in warned] == [
-        ".ipynb_checkpoints: not the name of a session",
-        "left: it has no 0.jsonl",
+        ".ipynb_checkpoints: its name is not a session id",
+        "left: it contains no 0.jsonl",
     ]
     assert {warning.filename for warning in warned} == {__file__}
     (fault,) = verify(home).faults

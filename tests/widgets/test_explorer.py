@@ -179,7 +179,7 @@ def test_a_damaged_log_is_an_error_in_the_panel_and_an_odd_directory_a_note(tmp_
     write_session(tmp_path, "a", [start("a"), *kept(3)])
     (tmp_path / "sessions" / "no session at all").mkdir()
     with displayed(LogExplorer(tmp_path)) as explorer:
-        assert "not the name of a session" in explorer._above.value
+        assert "its name is not a session id" in explorer._above.value
         log = tmp_path / "sessions" / "a" / "0.jsonl"
         log.write_bytes(log.read_bytes()[:-9])
         buttons(explorer)["Load again"].click()
