@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from loopkit.cache.losses.observation import Seen
 from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.cache.prefixes.prompt_parts import parts as parts_of
 from loopkit.encoding import encode
+from loopkit.engines.observation import Observation
 from loopkit.errors import InvalidConfig, LogError, describe, kind_of
 from loopkit.logs.frames.columns import Part
 from loopkit.logs.requests import number_at
@@ -85,9 +85,9 @@ def _check_free(path: Path) -> None:
         raise FileExistsError(path)
 
 
-def _blocks_of(known: Seen | Prompt | None, block: int) -> tuple[str, int, list[bytes]] | None:
+def _blocks_of(known: Observation | Prompt | None, block: int) -> tuple[str, int, list[bytes]] | None:
     """Return unit, length and blocks of a prompt; None if only the usage is known."""
-    if isinstance(known, Seen):
+    if isinstance(known, Observation):
         if known.tokens is not None:
             known = Prompt(tokens=known.tokens.tokens)
         else:
