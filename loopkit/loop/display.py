@@ -1,7 +1,4 @@
-"""A turn as it streams, as plain text on standard output: in a cell, a terminal or headless alike.
-
-Text from outside is printed, never displayed as HTML; what a terminal would obey in it is shown as a dot. Knows only events.
-"""
+"""Plain-text display of a turn on standard output, while it streams. Control characters are replaced by a dot."""
 
 from __future__ import annotations
 
@@ -12,19 +9,19 @@ from loopkit.loop.events import Stopped, ToolCalled, TurnEvent
 from loopkit.reprs import shown
 from loopkit.server.completion.assembly import TextDelta
 
-__all__ = ["GO_ON", "show"]
+__all__ = ["NEXT_STEPS", "show"]
 
 WIDTH = 60
-GO_ON = {
-    "context_full": "the next epoch opens when you ask (again), or with loop.go_on() where tool results wait for an answer",
-    "request_limit": "loop.go_on() goes on",
-    "malformed_call": "the arguments of a tool call were not JSON, so nothing of that answer was logged: ask again",
-    "cut_off": "a tool call was cut off by the token limit, so nothing of that answer was logged: allow more tokens",
+NEXT_STEPS = {
+    "context_full": "ask again, or call loop.go_on() if tool results wait for a response; this opens the next epoch",
+    "request_limit": "call loop.go_on() to continue",
+    "malformed_call": "the arguments of a tool call were not JSON, so the response was not logged; ask again",
+    "cut_off": "the token limit cut a tool call off, so the response was not logged; allow more tokens",
 }
 
 
 def show(event: TurnEvent) -> None:
-    """Print the text of a turn as it comes, a line for each tool call, and why it ended where that is not of itself."""
+    """Print an event: text as it streams, one line per tool call, and why the turn ended unless the model stopped."""
     match event:
         case TextDelta():
             _write(shown(event.text, len(event.text)))
@@ -35,7 +32,7 @@ def show(event: TurnEvent) -> None:
         case EpochEnd():
             _write(f"\n[epoch ended: {event.reason}]\n")
         case Stopped():
-            then = f"; {GO_ON[event.reason]}" if event.reason in GO_ON else ""
+            then = f"; {NEXT_STEPS[event.reason]}" if event.reason in NEXT_STEPS else ""
             _write("\n" if event.reason == "done" else f"\n[stopped: {event.reason}{then}]\n")
         case _:
             return

@@ -1,8 +1,4 @@
-"""When an epoch is full, what is carried into the next, and how that one is opened.
-
-Anything that has to change waits for the next epoch: its baseline is assembled from today's system prompt, tools and memory. The
-check is made before each request, with the server's own count where the bounds leave a doubt. Knows nothing of turns.
-"""
+"""Epochs: whether a request fits the context, how an epoch ends, and which messages the next one starts with."""
 
 from __future__ import annotations
 
@@ -40,24 +36,24 @@ __all__ = [
 OnFull: TypeAlias = Literal["stop", "roll"]
 Carry: TypeAlias = Literal["turn", "summary"] | Callable[[Sequence[LogRecord]], str] | None
 
-BYTES_PER_TOKEN = 3  # of text that no server has counted; a low guess, so that an epoch ends early rather than late
-SUMMARISE = "You sum up conversations so that they can go on elsewhere. Keep names, numbers, decisions and open questions."
-ASK_FOR_SUMMARY = "Sum up this conversation between a user and an assistant in at most 200 words.\n\n"
-SUMMARY = "Summary of the conversation so far:\n"
+BYTES_PER_TOKEN = 3  # estimate for text that no server has counted; low, so that an epoch ends early rather than late
+SUMMARY_SYSTEM = "You sum up conversations so that they can go on elsewhere. Keep names, numbers, decisions and open questions."
+SUMMARY_REQUEST = "Sum up this conversation between a user and an assistant in at most 200 words.\n\n"
+SUMMARY_HEADING = "Summary of the conversation so far:\n"
 LEFT_OUT = "(The beginning is left out.)\n"
-NOT_FOR_A_SUMMARY = ("max_tokens", "max_completion_tokens", "tool_choice", "parallel_tool_calls", "response_format")
+OPTIONS_LEFT_OUT_OF_SUMMARY = ("max_tokens", "max_completion_tokens", "tool_choice", "parallel_tool_calls", "response_format")
 
 
 class Carried(NamedTuple):
-    """What a new epoch begins with."""
+    """First records of a new epoch."""
 
     kind: str
-    "``turn``, ``summary`` or ``text``."
+    "Kind of carry-over: ``turn``, ``summary`` or ``text``."
     records: tuple[LogRecord, ...]
 
 
 def check_epoch_options(on_full: object, carry: object) -> None:
-    """Refuse what is no way out of a full context, or no way to carry over.
+    """Refuse an unknown ``on_full`` or ``carry``.
 
     Examples
     --------
@@ -65,24 +61,24 @@ def check_epoch_options(on_full: object, carry: object) -> None:
     >>> check_epoch_options("roll", "trun")
     Traceback (most recent call last):
         ...
-    loopkit.errors.InvalidConfig: carry: 'trun' is no way to carry over. Use "turn", "summary", None or a function
+    loopkit.errors.InvalidConfig: carry: 'trun' is unknown. Use "turn", "summary", None or a function
     """
     if on_full not in ("stop", "roll"):
-        raise InvalidConfig("on_full", f"{on_full!r} is no way out of a full context", 'Use "stop" or "roll"')
+        raise InvalidConfig("on_full", f"{on_full!r} is unknown", 'Use "stop" or "roll"')
     if carry not in ("turn", "summary", None) and not callable(carry):
-        raise InvalidConfig("carry", f"{carry!r} is no way to carry over", 'Use "turn", "summary", None or a function')
+        raise InvalidConfig("carry", f"{carry!r} is unknown", 'Use "turn", "summary", None or a function')
 
 
 def last_usage_record(records: Sequence[LogRecord]) -> UsageRecord | None:
-    """The latest usage record of an epoch."""
+    """Return the latest usage record of an epoch, or None."""
     return next((record for record in reversed(records) if isinstance(record, UsageRecord)), None)
 
 
 def fits(server: Server, limits: Limits, request: Request, last: UsageRecord | None) -> bool:
-    """Whether a request leaves the reserve of the server's context free.
+    """Return True if a request leaves the reserve of the server's context free.
 
-    The last prompt is in it, and each byte behind that prompt's is at most a token; only where these bounds leave a doubt the
-    server is asked to count. A server that does not say its context size refuses by itself.
+    The last prompt is part of the request, and each further byte is at most one token. The server counts tokens only if these
+    bounds do not decide. Without a known context size the server itself refuses requests that are too long.
     """
     if server.context_size is None:
         return True
@@ -101,12 +97,12 @@ def _count(server: Server, request: Request, guess: int) -> int:
 
 
 def must_fit(server: Server, limits: Limits, session: Session, baseline: Baseline, records: Sequence[LogRecord]) -> None:
-    """Refuse what an epoch would begin with, where it does not fit.
+    """Refuse the first request of an epoch if it does not fit. Nothing is written.
 
     Raises
     ------
     EpochTooLarge
-        With the three numbers; nothing was written.
+        If baseline and records leave no room. The error has the three numbers.
     """
     if server.context_size is None:
         return
@@ -120,26 +116,33 @@ def must_fit(server: Server, limits: Limits, session: Session, baseline: Baselin
 
 
 def carry_over(carry: Carry, session: Session, server: Server, tags: Tags, complete: Callable[[Request], Completion]) -> Carried:
-    """Decide what the next epoch begins with.
+    """Return the first records of the next epoch.
 
     Parameters
     ----------
-    carry : str, callable or None
-        ``"turn"``: the last turn's messages, unchanged. ``"summary"``: one user message, by the model. None: nothing. A function:
-        one user message with the text that it makes of the ended epoch's records; nothing where the text is blank.
+    carry : {"turn", "summary"}, callable or None
+        ``"turn"``: the messages of the last turn, unchanged. ``"summary"``: one user message by the model. A function: one user
+        message with the text that it returns, or none if the text is blank. None: nothing.
     session : Session
-        Its current epoch has ended.
-    server, tags
-        Whose context a summary has to fit, and what to neutralise in a text that is made here.
+        A session whose current epoch has ended.
+    server : Server
+        Server whose context the request for a summary must fit.
+    tags : Tags
+        Tags to neutralise in new text.
     complete : callable
-        Has a server answer the request for a summary.
+        Sends the request for a summary.
+
+    Returns
+    -------
+    Carried
+        The records and their kind.
 
     Raises
     ------
     InvalidConfig
-        When a function gives no text.
+        If a function does not return text.
     ServerError
-        When a summary cannot be had.
+        If the server gives no summary.
     """
     records = session.records
     if carry is None:
@@ -152,34 +155,34 @@ def carry_over(carry: Carry, session: Session, server: Server, tags: Tags, compl
     else:
         kind, text = "text", carry(tuple(records))
         if not isinstance(text, str):
-            raise InvalidConfig("carry", f"the function gave {kind_of(text)}, not the text to carry over")
+            raise InvalidConfig("carry", f"the function returned {kind_of(text)}", "Return the text to carry over, as a str")
     return Carried(kind, (_own_text(text, tags),) if text.strip() else ())
 
 
 def _own_text(text: str, tags: Tags) -> User:
-    """One user record with text that was made here."""
+    """Return a user record with new text, neutralised."""
     whole, replaced = mend_surrogates(text)
     content, count = neutralise_report(whole, tags)
     return User(time=Timestamp.now(), content=content, neutralised=count or UNSET, replaced=replaced or UNSET)
 
 
 def _summary(session: Session, server: Server, tags: Tags, complete: Callable[[Request], Completion]) -> str:
-    """Have the model sum up the epoch that ended, in a request of its own; the oldest text is left out where it does not fit."""
-    said = [
+    """Return the model's summary of the ended epoch, from a separate request. The oldest text is left out if it does not fit."""
+    lines = [
         f"{message.role}: {message.content}"
         for message in messages(session.baseline, session.records)[1:]
         if isinstance(message.content, str) and message.content
     ]
-    text = "\n\n".join(said)
+    text = "\n\n".join(lines)
     if not text:
         return ""
     most = Limits().reserve_of(server.context_size or 8192)
-    options = {name: value for name, value in session.options.items() if name not in NOT_FOR_A_SUMMARY}
+    options = {name: value for name, value in session.options.items() if name not in OPTIONS_LEFT_OUT_OF_SUMMARY}
     options["max_completion_tokens" if "max_completion_tokens" in session.options else "max_tokens"] = most
-    encoder = RequestEncoder(Baseline(SUMMARISE, ()), options, session.start.slot)
+    encoder = RequestEncoder(Baseline(SUMMARY_SYSTEM, ()), options, session.start.slot)
     while True:
-        # neutralised as one text, after the cut: what the model said stands in the log as it was
-        request = encoder.request([], _own_text(ASK_FOR_SUMMARY + text, tags))
+        # neutralised as one text after the cut, because the model's own text in the log is not neutralised
+        request = encoder.request([], _own_text(SUMMARY_REQUEST + text, tags))
         short = len(text) < 2 * len(LEFT_OUT)
         if short or fits(server, Limits(reserve=most), request, None):
             try:
@@ -190,15 +193,15 @@ def _summary(session: Session, server: Server, tags: Tags, complete: Callable[[R
                     raise
         text = LEFT_OUT + text.removeprefix(LEFT_OUT)[len(text) // 4 :]
     if not completion.text.strip():
-        why = f"the model gave no summary (it stopped for {completion.finish_reason})"
-        raise ServerRefused(server.url, 200, why, 'Ask again, or resume the session with another carry=, such as "turn"')
-    return SUMMARY + completion.text
+        why = f"the model returned an empty summary (finish reason {completion.finish_reason!r})"
+        raise ServerRefused(server.url, 200, why, 'Ask again, or set loop.carry = "turn"')
+    return SUMMARY_HEADING + completion.text
 
 
 def epoch_end(
     reason: Literal["context_full", "asked"], last: UsageRecord | None, error: ContextExceeded | None, server: Server
 ) -> EpochEnd:
-    """The record that closes an epoch, with the numbers that closed it."""
+    """Return the record that ends an epoch, with the token counts that caused it."""
     prompt = None if last is None else last.usage.prompt_tokens
     return EpochEnd(
         time=Timestamp.now(),

@@ -1,8 +1,4 @@
-"""What happens during a turn, one small value each, and what it came to.
-
-Records are their own events: a tool result, a usage record, a cache loss and the end of an epoch are handed on as they were
-logged. Knows nothing of who looks.
-"""
+"""Events of a turn, and `Turn`, its result. A logged record is an event too."""
 
 from __future__ import annotations
 
@@ -18,30 +14,32 @@ __all__ = ["OnEvent", "RequestSent", "Stopped", "ToolCalled", "Turn", "TurnEvent
 
 
 class RequestSent(NamedTuple):
-    """A request is about to be sent."""
+    """A request is sent next."""
 
     request: int
-    "1, 2, 3, … within the epoch."
+    "Number of the request within the epoch, from 1."
     request_bytes: int
+    "Size of the body in bytes."
     new_bytes: int
-    "Of these, behind the last request's."
+    "Bytes that extend the last request."
 
 
 class ToolCalled(NamedTuple):
-    """A tool is about to be called."""
+    """A tool is called next."""
 
     call: int
-    "The number of the call within the session."
+    "Number of the call within the session, from 1."
     name: str
+    "Name of the tool."
     arguments: str
-    "JSON, as the model wrote it."
+    "Arguments as the model wrote them: JSON text."
 
 
 class Stopped(NamedTuple):
-    """The turn ended."""
+    """The turn has ended."""
 
     reason: str
-    "See ``Turn.stop``."
+    "Why it ended; see ``Turn.stop``."
 
 
 TurnEvent: TypeAlias = RequestSent | Delta | ToolCalled | ToolResult | UsageRecord | CacheLoss | EpochEnd | Stopped
@@ -50,28 +48,35 @@ OnEvent: TypeAlias = Callable[[TurnEvent], object]
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """What one question came to; made by ``Loop.ask`` and ``Loop.go_on``."""
+    """Result of one turn; made by ``Loop.ask`` and ``Loop.go_on``."""
 
     text: str
-    "What the model said last; where the turn was interrupted, the part that came, which is not logged."
+    "Text of the last completion. If the turn was interrupted, the part that arrived, which is not logged."
     reasoning: str
-    "What it thought before it said so; empty where the server showed nothing."
+    "Reasoning of the last completion; empty if the server sent none."
     stop: str
-    """Why the turn ended: ``done``, ``request_limit``, ``repeated_call``, ``reasoning_limit``, ``cut_off``, ``malformed_call``,
-    ``context_full``, ``server_truncated`` or ``interrupted``. After ``context_full`` the next ``Loop.ask`` opens the next epoch,
-    and so does ``Loop.go_on`` where tool results wait for an answer; a message that did not fit was not logged: ask it again."""
+    """Why the turn ended:
+
+    - ``done``: the model stopped.
+    - ``request_limit``, ``repeated_call``, ``reasoning_limit``: a limit ended the turn; see :class:`Limits`.
+    - ``cut_off``: the token limit cut a tool call off. That completion is not logged.
+    - ``malformed_call``: the arguments of a tool call were not JSON. That completion is not logged.
+    - ``context_full``: the epoch ended. ``Loop.ask`` opens the next one. A message that did not fit is not logged: ask it again.
+      If tool results wait for a response, ``Loop.go_on`` opens the next epoch.
+    - ``server_truncated``: the server dropped part of the prompt.
+    - ``interrupted``: ``Loop.stop`` was called."""
     requests: tuple[UsageRecord, ...]
-    "One for each request of the turn."
+    "One usage record per request."
     tool_calls: tuple[ToolResult, ...]
-    "One for each tool call, with its result."
+    "One result per tool call."
     losses: tuple[CacheLoss, ...]
-    "One for each request that read again what the cache should have had."
+    "One cache loss per request that processed tokens again although they should have been cached."
     elapsed: float
-    "Seconds."
+    "Duration of the turn in seconds."
 
     @property
     def usage(self) -> Usage:
-        """The turn's usage, summed over its requests; None where a server did not say."""
+        """Usage summed over the requests of the turn. A count that the server did not report is None."""
         return add_up(record.usage for record in self.requests)
 
     def _card(self) -> Card:
@@ -95,7 +100,7 @@ class Turn:
 
 
 def add_up(usages: Iterable[Usage]) -> Usage:
-    """Sum usage, member by member; a member that nobody reported stays None.
+    """Sum usage, member by member. A member that no response reported stays None.
 
     Examples
     --------

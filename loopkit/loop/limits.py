@@ -1,7 +1,4 @@
-"""How far a turn may run: the limits, the arithmetic of each, and the sentences that answer a call that is not run.
-
-Pure: counts and compares, stops nothing. The loop asks and acts. Knows nothing of servers, tools or the log.
-"""
+"""`Limits` of a turn, the checks behind them, and the results of tool calls that are not run."""
 
 from __future__ import annotations
 
@@ -28,45 +25,46 @@ __all__ = [
 ]
 
 DENIED = "Denied: this call was not allowed."
-"The answer to a call that ``allow`` refused without a reason."
+"Result of a call that ``allow`` denied without a reason."
 REPEATED = (
     "Not run: the calls before this one had the same name and arguments, and each gave the same result. "
     "Use that result, or do something else."
 )
-"The answer to the same call again."
+"Result of a repeated call."
 INTERRUPTED = "Interrupted: no result came. The tool may have run in part, or not at all."
-"The answer to a call that was open when the turn was interrupted."
+"Result of a call that was pending when the turn was interrupted."
 LIMIT_REACHED = "Not run: the turn has reached a limit."
-"The answer to a call that was open when a limit ended the turn."
+"Result of a call that was pending when a limit ended the turn."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What bounds a turn.
+    """Limits of a turn.
 
     Parameters
     ----------
     max_requests : int
-        Requests in one turn.
+        Requests in one turn. The turn then stops with ``request_limit``.
     repeats : int
-        Which of the same calls in a row (same tool, arguments and result) is no longer run; two more end the turn.
+        Equal calls in a row (same tool, arguments and result) until one is not run. Two further ones end the turn with
+        ``repeated_call``.
     reasoning_tokens : int, optional
-        Reasoning tokens in one completion.
+        Reasoning tokens in one completion. The turn then stops with ``reasoning_limit``. By default there is no limit.
     completion_tokens : int, optional
-        Tokens of one completion; the server's own limit where not given.
+        Tokens in one completion, sent as ``max_tokens``. The default is the server's limit.
     reserve : int, optional
-        Tokens of the context to keep free; 1,024 or an eighth where not given, whichever is smaller.
+        Tokens of the context to keep free. The default is 1,024 or an eighth of the context, whichever is smaller.
     result_bytes : int
-        UTF-8 bytes of a tool's result.
+        UTF-8 bytes of a tool's result. A longer result is cut, and the model is told so.
     tool_seconds : float, optional
-        Seconds that a tool may take.
+        Time in seconds that a tool may take. By default there is no limit.
     malformed_retries : int
-        How often the same bytes are sent again after a call whose arguments are not JSON.
+        How often a request is sent again after a tool call with arguments that are not JSON.
 
     Raises
     ------
     InvalidConfig
-        Names the limit and what it may be.
+        If a limit is out of range. The message names the limit and its range.
 
     Examples
     --------
@@ -75,7 +73,7 @@ class Limits:
     >>> Limits(repeats=1)
     Traceback (most recent call last):
         ...
-    loopkit.errors.InvalidConfig: limits.repeats: 1 is not a whole number from 2 on
+    loopkit.errors.InvalidConfig: limits.repeats: must be an integer of at least 2; got 1
     """
 
     max_requests: int = 25
@@ -101,13 +99,18 @@ class Limits:
             if value is None and optional:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                rule = f"a whole number from {least} on" + (", or None" if optional else "")
-                raise InvalidConfig(f"limits.{name}", f"{value!r} is not {rule}")
+                rule = f"must be an integer of at least {least}{', or None' if optional else ''}"
+                raise InvalidConfig(f"limits.{name}", f"{rule}; got {value!r}")
         if (why := seconds_fault(self.tool_seconds)) is not None:
             raise InvalidConfig("limits.tool_seconds", why)
 
     def reserve_of(self, context_size: int) -> int:
-        """Tokens of a context of that size to keep free.
+        """Return how many tokens of a context to keep free.
+
+        Parameters
+        ----------
+        context_size : int
+            Size of the context in tokens.
 
         Examples
         --------
@@ -120,16 +123,16 @@ class Limits:
 
 
 def seconds_fault(seconds: object) -> str | None:
-    """Say why something is not a time-out, or None."""
+    """Return why a value is not a time limit in seconds, or None."""
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= threading.TIMEOUT_MAX:
-        return f"{seconds!r} is not a number of seconds above 0, or None"
+        return f"must be a number of seconds above 0, or None; got {seconds!r}"
     return None
 
 
 def is_json(arguments: str) -> bool:
-    r"""Whether the arguments of a call can be replayed: strict JSON, though not necessarily an object.
+    r"""Return True if the arguments of a call can be replayed: they are strict JSON, not necessarily an object.
 
     Examples
     --------
@@ -138,13 +141,13 @@ def is_json(arguments: str) -> bool:
     """
     try:
         decode(arguments)
-    except ValueError:  # of this kind too: lone surrogates, which UTF-8 has no form for
+    except ValueError:  # includes lone surrogates, which UTF-8 cannot encode
         return False
     return True
 
 
 def max_tokens(options: Mapping[str, Any]) -> Any:
-    """What a request's options say of the most tokens of a completion; None where they say nothing.
+    """Return the limit on completion tokens in the options of a request, or None.
 
     Examples
     --------
@@ -155,9 +158,9 @@ def max_tokens(options: Mapping[str, Any]) -> Any:
 
 
 def canonical(arguments: str) -> bytes:
-    r"""One form for arguments that say the same, to compare and never to send; what is not JSON stays as it is.
+    r"""Return arguments in a canonical form, for comparison. Text that is not JSON stays unchanged.
 
-    Key order, white space and escapes do not count; ``1`` and ``1.0`` differ, for a tool may tell them apart.
+    Key order, white space and escapes are ignored. ``1`` and ``1.0`` differ, because a tool may distinguish them.
 
     Examples
     --------
@@ -182,12 +185,12 @@ Verdict: TypeAlias = Literal["run", "deny", "end"]
 
 
 class Repeats:
-    """The same call again, in a row: counts over one turn.
+    """Count equal tool calls in a row, over one turn.
 
     Parameters
     ----------
     limit : int
-        Which of the equal calls is no longer run; two more end the turn.
+        Equal calls until one is not run. Two further ones end the turn.
 
     Examples
     --------
@@ -205,17 +208,17 @@ class Repeats:
         self._limit = limit
         self._call: tuple[str, bytes] | None = None
         self._result: str | None = None
-        self._equal = 0
+        self._count = 0
 
     def before(self, name: str, arguments: str) -> Verdict:
-        """Ask before a call is run: ``run`` it, ``deny`` it (:data:`REPEATED`), or ``deny`` it and ``end`` the turn."""
-        if (name, canonical(arguments)) != self._call or self._equal < self._limit - 1:
+        """Return what to do with a call: ``run`` it, ``deny`` it with :data:`REPEATED`, or deny it and ``end`` the turn."""
+        if (name, canonical(arguments)) != self._call or self._count < self._limit - 1:
             return "run"
-        self._equal += 1
-        return "end" if self._equal >= self._limit + 2 else "deny"
+        self._count += 1
+        return "end" if self._count >= self._limit + 2 else "deny"
 
     def after(self, name: str, arguments: str, result: str) -> None:
-        """Tell of a call that was run."""
+        """Count a call that was run."""
         call = (name, canonical(arguments))
-        self._equal = self._equal + 1 if (call, result) == (self._call, self._result) else 1
+        self._count = self._count + 1 if (call, result) == (self._call, self._result) else 1
         self._call, self._result = call, result

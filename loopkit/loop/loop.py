@@ -1,7 +1,6 @@
-"""The object in the user's hand: a session, a server, and turns between them.
+"""`Loop`: run turns of a session against a server.
 
-Holds no parsing, no HTTP and no HTML: a turn is in ``turn.py``, epochs in ``epochs.py``, what streams by in ``display.py``. The
-interface is synchronous and works in a cell whose event loop runs; in async code use ``asyncio.to_thread(loop.ask, …)``.
+The interface is synchronous. It works in a notebook cell; in async code use ``asyncio.to_thread(loop.ask, …)``.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from msgspec import UNSET
 from loopkit.contract.messages import ToolCall
 from loopkit.contract.neutralise import neutralise_report
 from loopkit.contract.records import Assistant, ToolResult, Usage, User
-from loopkit.contract.request import Request
-from loopkit.encoding import encode, mend_surrogates
+from loopkit.contract.request import RequestEncoder
+from loopkit.encoding import mend_surrogates
 from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn, SessionClosed, kind_of
 from loopkit.ids import Timestamp
 from loopkit.loop.display import show
@@ -40,18 +39,34 @@ T = TypeVar("T")
 
 
 class Loop:
-    """A session that is being talked to; made by :func:`loopkit.start` and :func:`loopkit.resume`.
+    """A session and a server, and the turns between them; made by :func:`loopkit.start` and :func:`loopkit.resume`.
 
     Attributes
     ----------
     session : Session
-        Where turns are logged; open for writing.
+        Session that the turns are logged to, open for writing.
     server : Server
-        Who is asked.
+        Server that answers the requests.
     tools : Registry
-        What the model may call; a tool added to it can be found and called at once.
+        Tools of the model. A tool that is added can be found and called at once.
+    port : ToolPort
+        Runs the tool calls.
+    carry : {"turn", "summary"}, callable or None
+        First messages of the next epoch; can be set. See :func:`loopkit.start`.
+    pending : sequence of ToolCall
+        Tool calls without a result; see :meth:`settle`.
     on_event : callable or None
-        Told of everything that happens in a turn; prints the text as it streams unless set otherwise.
+        Called with every event of a turn. The default prints the text while it streams; None prints nothing.
+
+    Examples
+    --------
+    >>> from loopkit import serve, start
+    >>> import tempfile
+    >>> with serve("tiny") as server, start(server, system="Be brief.", home=tempfile.mkdtemp(), memory="") as loop:
+    ...     loop.on_event = None
+    ...     turn = loop.ask("Hello.")
+    >>> turn.text, turn.stop
+    ('Done.', 'done')
     """
 
     def __init__(self, state: State, tools: Registry) -> None:
@@ -75,7 +90,6 @@ class Loop:
 
     @property
     def carry(self) -> Carry:
-        """What the next epoch begins with; may be set."""
         return self._state.carry
 
     @carry.setter
@@ -85,84 +99,116 @@ class Loop:
 
     @property
     def pending(self) -> Sequence[ToolCall]:
-        """Tool calls of the last assistant message that have no result yet, after a kill; see :meth:`settle`."""
         return self.session.pending
 
     def ask(self, text: str, *, on_event: OnEvent | None = None) -> Turn:
-        """Ask, and stream the answer; tools are called until the model stops.
+        """Send a message and run the turn: stream the response, call tools, and repeat until the model stops.
+
+        Ctrl-C raises ``KeyboardInterrupt`` after every logged tool call has a result.
 
         Parameters
         ----------
         text : str
-            The message; control tags in it become plain text, once, here.
+            The message. Control tags in it are neutralised.
         on_event : callable, optional
-            Told of everything that happens in this turn, instead of :attr:`on_event`.
+            Called with every event of this turn, instead of :attr:`on_event`.
 
         Returns
         -------
         Turn
-            Its ``stop`` says why it ended.
+            Result of the turn. Its ``stop`` says why the turn ended.
 
         Raises
         ------
         ContractBroken
-            Before anything is sent.
-        ServerError, KeyboardInterrupt
-            The log is at a record boundary, and every open call is answered.
+            If the request would not extend the last one. Nothing is sent.
+        ServerError
+            If the server fails. The failed request is not logged; :meth:`go_on` sends the next request of an unfinished turn.
         PendingCalls
-            When a kill left calls open; see :meth:`settle`.
+            If tool calls have no result, because the process was killed; see :meth:`settle`.
         EpochTooLarge
-            When the baseline, what is carried over and the message do not fit the context.
+            If baseline, carried messages and the new message together do not fit the context.
         LoopBusy
-            When a turn runs already.
+            If a turn is running.
+
+        Examples
+        --------
+        >>> from loopkit import serve, start
+        >>> import tempfile
+        >>> with serve("tiny") as server, start(server, system="Be brief.", home=tempfile.mkdtemp(), memory="") as loop:
+        ...     loop.ask("Hello.").stop
+        Done.
+        'done'
         """
         return self._alone(lambda: self._run(on_event).run(self._user(text)))
 
     def go_on(self, *, on_event: OnEvent | None = None) -> Turn:
-        """Send the next request of a turn that was left in the middle: after an error, ``settle``, or a limit.
+        """Send the next request of an unfinished turn, without a new message.
+
+        Use it after an error, :meth:`settle`, or a limit.
+
+        Parameters
+        ----------
+        on_event : callable, optional
+            Called with every event of this turn, instead of :attr:`on_event`.
+
+        Returns
+        -------
+        Turn
+            Result of the continued turn.
 
         Raises
         ------
         NothingToGoOn
-            When the last turn is finished. For the others see :meth:`ask`.
+            If no turn is unfinished. For other errors see :meth:`ask`.
         """
 
         def work() -> Turn:
-            if not self.session.pending and not self._in_mid_turn():
+            if not self.session.pending and not self._is_unfinished():
                 raise NothingToGoOn(self.session.id)
             return self._run(on_event).run(None)
 
         return self._alone(work)
 
     def _run(self, on_event: OnEvent | None = None) -> TurnRun:
-        return TurnRun(self._state, on_event or self.on_event or _nobody)
+        return TurnRun(self._state, on_event or self.on_event or _ignore)
 
-    def _in_mid_turn(self) -> bool:
-        """Whether the last message is one that a model answers."""
-        said = [record for record in self.session.records if isinstance(record, User | Assistant | ToolResult)]
-        return bool(said) and not isinstance(said[-1], Assistant)
+    def _is_unfinished(self) -> bool:
+        """Return True if the last message is one that the model answers."""
+        messages = [record for record in self.session.records if isinstance(record, User | Assistant | ToolResult)]
+        return bool(messages) and not isinstance(messages[-1], Assistant)
 
     def events(self, text: str) -> Generator[TurnEvent, None, Turn]:
-        """Ask, and yield every event of the turn as it comes; leaving the generator stops the turn.
+        """Send a message and yield every event of the turn. Closing the generator stops the turn.
+
+        Parameters
+        ----------
+        text : str
+            The message. Control tags in it are neutralised.
+
+        Yields
+        ------
+        TurnEvent
+            Text and reasoning deltas, tool calls and results, usage, cache losses and others.
 
         Returns
         -------
         Turn
-            As the generator's value (``StopIteration.value``, or ``turn = yield from …``).
+            Value of the generator (``turn = yield from loop.events(text)``).
         """
-        came: queue.SimpleQueue[TurnEvent | Turn | BaseException] = queue.SimpleQueue()
+        events: queue.SimpleQueue[TurnEvent | Turn | BaseException] = queue.SimpleQueue()
 
         def work() -> None:
             try:
-                came.put(self.ask(text, on_event=came.put))
-            except BaseException as error:  # noqa: BLE001  # raised again where the events are taken
-                came.put(error)
+                events.put(self.ask(text, on_event=events.put))
+            except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
+                events.put(error)
 
         thread = threading.Thread(target=work, name="loopkit turn", daemon=True)
         thread.start()
         try:
             while True:
-                event = came.get()
+                event = events.get()
                 if isinstance(event, Turn):
                     return event
                 if isinstance(event, BaseException):
@@ -170,98 +216,109 @@ class Loop:
                 yield event
         finally:
             while thread.is_alive():
-                self.stop()  # again and again: the turn may not have begun
+                self.stop()  # repeated, because a turn that starts clears the signal
                 thread.join(0.05)
 
     def stop(self) -> None:
-        """Stop the running turn, from another thread or a callback; it returns with ``stop`` ``interrupted``.
+        """Stop the running turn, from another thread or a callback. It returns with ``stop`` equal to ``"interrupted"``.
 
-        The connection to the server is cut at once; a tool that runs is waited for, for nothing can stop it from outside.
+        The connection to the server is closed at once. A running tool cannot be stopped, so the turn waits for it.
         """
         self._state.stopping.set()
 
     def settle(self, how: Literal["rerun", "interrupted"]) -> tuple[ToolResult, ...]:
-        """Answer the tool calls that a kill left open. Never done silently: a tool may not be safe to run twice.
+        """Give each pending tool call a result, after the process was killed in the middle of a turn.
+
+        Nothing is settled silently, because a tool may not be safe to run twice.
 
         Parameters
         ----------
-        how : str
-            ``"rerun"`` runs them; ``"interrupted"`` tells the model that no result came.
+        how : {"rerun", "interrupted"}
+            ``"rerun"`` runs the calls. ``"interrupted"`` tells the model that there is no result.
 
         Returns
         -------
         tuple of ToolResult
-            What was logged. Then :meth:`go_on`, or ask something else.
+            The logged results. Continue with :meth:`go_on` or :meth:`ask`.
+
+        Raises
+        ------
+        InvalidConfig
+            If ``how`` is something else.
         """
         if how not in ("rerun", "interrupted"):
-            raise InvalidConfig("settle", f"{how!r} is no way to settle a call", 'Say "rerun" or "interrupted"')
+            raise InvalidConfig("settle", f"{how!r} is unknown", 'Use "rerun" or "interrupted"')
         return self._alone(lambda: self._run().settle(how))
 
     def end_epoch(self) -> None:
-        """Close the epoch; the next turn opens another, with today's system prompt, tools and memory. Again does nothing.
+        """End the epoch. The next turn opens another one, with the present system prompt, tools and memory. Safe to call twice.
 
         Raises
         ------
         PendingCalls
-            When a kill left calls open; see :meth:`settle`.
+            If tool calls have no result; see :meth:`settle`.
         """
         self._alone(lambda: self._run().end_epoch())
 
     def drift(self) -> Drift:
-        """What would be different if an epoch began today: lines of system prompt and memory, and tools."""
+        """Return how a baseline assembled now would differ from the epoch's: lines of the system prompt, memory and tools.
+
+        Returns
+        -------
+        Drift
+            The changed lines; False if there are none.
+        """
         return Drift.between(self.session.baseline, self._state.next_baseline())
 
     def warm(self) -> Usage:
-        """Read the conversation into the server's cache without a turn; nothing is logged.
+        """Process the conversation into the server's cache without a turn. Nothing is logged.
 
         Returns
         -------
         Usage
-            What the server read.
+            Usage of the request.
         """
 
         def work() -> Usage:
             self._state.update_encoder()
             session = self.session
-            last = User(time=Timestamp.now(), content="")  # up to here the next prompt is the same
-            body = self._state.encoder.request(session.records, None if self._in_mid_turn() else last).body
-            members = {**session.options, "max_tokens": 1}
-            head = encode(session.options)[1:-1]
-            assert body.startswith(b"{" + head)
-            rest = body[1 + len(head) :]
-            usage = self.server.complete(Request.of(encode(members)[:-1] + (rest if head else b"," + rest))).usage
+            options = {**session.options, "max_tokens": 1}
+            # The next prompt is the same up to the content of its last message.
+            newest = None if self._is_unfinished() else User(time=Timestamp.now(), content="")
+            encoder = RequestEncoder(session.baseline, options, session.start.slot)
+            usage = self.server.complete(encoder.request(session.records, newest)).usage
             self._state.check_restored(usage)
             return usage
 
         return self._alone(work)
 
     def park(self) -> Parked:
-        """Save the session's KV state, so that :func:`loopkit.resume` finds its cache warm on a server that was started anew.
+        """Save the session's KV state, so that :func:`loopkit.resume` finds a warm cache after the server was restarted.
 
         Returns
         -------
         Parked
-            What was saved: its tokens, and what must be the same for it to be put back.
+            The saved tokens, and the hashes that must match when the state is restored.
 
         Raises
         ------
         InvalidConfig
-            When the session is not pinned to a slot, the slot does not hold it, or the server is no llama-server.
+            If the session is not pinned to a slot, if the slot does not contain it, or if the server is not a llama-server.
         ServerError
-            When the server cannot save slots.
+            If the server cannot save slots.
         SessionIOError
-            When the files cannot be written.
+            If the files cannot be written.
         """
         return self._alone(lambda: park(self.session, self.server))
 
     def close(self) -> None:
-        """Release the session's lock and its slot; the server runs on. A second time does nothing."""
+        """Release the session's lock and its slot. The server keeps running. Safe to call twice."""
         slot, self._state.slot = self._state.slot, None
         self.server.release_slot(slot)
         self.session.close()
 
     def _alone(self, work: Callable[[], T]) -> T:
-        """Do something while nothing else runs. Written so that no interrupt, at whatever step, leaves the loop busy."""
+        """Run `work` while nothing else runs. An interrupt at any step leaves the loop free."""
         me = object()
         try:
             with self._lock:
@@ -278,7 +335,7 @@ class Loop:
 
     def _user(self, text: str) -> User:
         if not isinstance(text, str):
-            raise InvalidConfig("text", f"{kind_of(text)} is not a message", "Ask with a str")
+            raise InvalidConfig("text", f"expected a str; got {kind_of(text)}", "Pass the message as a str")
         asked = Timestamp.now()
         whole, replaced = mend_surrogates(text)
         content, tags = neutralise_report(whole, self._state.tags)
@@ -306,5 +363,5 @@ class Loop:
         return self._card().html()
 
 
-def _nobody(event: TurnEvent) -> None:
-    """Look away."""
+def _ignore(event: TurnEvent) -> None:
+    """Ignore the event."""

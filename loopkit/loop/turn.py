@@ -1,14 +1,13 @@
-"""One turn: requests and tool calls until the model stops, or a limit ends it.
+"""One turn: requests and tool calls until the model stops or a limit ends the turn.
 
-Nothing is written for a request until its completion is final: a failed, refused, cut or interrupted request leaves the log as it
-was, and sending again sends the same bytes. Every way out leaves the log at a record boundary with every open call answered.
-Knows a session, a server, a port; nothing of how they were opened, or of what is shown.
+A request is logged only when its completion is final. A failed, refused, cut or interrupted request leaves the log unchanged, and
+sending it again sends the same bytes. However a turn ends, every tool call in the log has a result.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, structs
@@ -17,7 +16,7 @@ from loopkit.cache.losses.expected import expect
 from loopkit.cache.losses.watch import reusable_without_a_loss
 from loopkit.contract.messages import ToolCall
 from loopkit.contract.neutralise import neutralise_report
-from loopkit.contract.records import CacheLoss, EpochEnd, LogRecord, ToolResult, UsageRecord, User
+from loopkit.contract.records import Assistant, CacheLoss, EpochEnd, LogRecord, ToolResult, UsageRecord, User
 from loopkit.contract.request import Request
 from loopkit.encoding import mend_surrogates
 from loopkit.errors import ContextExceeded, PendingCalls, ServerError, SessionError
@@ -37,40 +36,40 @@ if TYPE_CHECKING:
 __all__ = ["TurnRun"]
 
 
-class _StoppedByUser(Exception):  # no error: how a turn is left from inside a callback
-    pass
+class _Stop(Exception):
+    """Leaves a turn from inside a callback, because the user stopped it."""
 
 
-class _ReasoningLimit(Exception):  # as above
-    pass
+class _ReasoningLimit(Exception):
+    """Leaves a completion from inside a callback, because it reached the limit on reasoning tokens."""
 
 
 class TurnRun:
-    """A turn that is running.
+    """A running turn.
 
     Parameters
     ----------
     state : State
-        The loop's.
-    tell : callable
-        Told of every event.
+        State of the loop.
+    emit : callable
+        Called with every event.
     """
 
-    def __init__(self, state: State, tell: OnEvent) -> None:
-        self._state, self._tell = state, tell
+    def __init__(self, state: State, emit: OnEvent) -> None:
+        self._state, self._emit = state, emit
         self._logged: list[LogRecord] = []
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._reasoned = 0
+        self._reasoning_chunks = 0
 
     def run(self, newest: User | None) -> Turn:
-        """Run to the end; see ``Loop.ask`` and ``Loop.go_on``."""
-        began = time.monotonic()
+        """Run the turn to its end; see ``Loop.ask`` and ``Loop.go_on``."""
+        started = time.monotonic()
         self._state.update_encoder()
         if pending := self._state.session.pending:
             raise PendingCalls(self._state.session.id, tuple(call.function.name for call in pending))
-        stop = self._to_the_end(lambda: self._run(newest))
-        self._tell(Stopped(stop))
+        stop = self._run_and_settle(lambda: self._run(newest))
+        self._emit(Stopped(stop))
         logged = self._logged
         return Turn(
             text="".join(self._text),
@@ -79,35 +78,35 @@ class TurnRun:
             requests=tuple(record for record in logged if isinstance(record, UsageRecord)),
             tool_calls=tuple(record for record in logged if isinstance(record, ToolResult)),
             losses=tuple(record for record in logged if isinstance(record, CacheLoss)),
-            elapsed=time.monotonic() - began,
+            elapsed=time.monotonic() - started,
         )
 
     def settle(self, how: str) -> tuple[ToolResult, ...]:
-        """Answer the calls that a kill left open; see ``Loop.settle``."""
+        """Give each pending call a result; see ``Loop.settle``."""
         if how == "rerun":
-            self._to_the_end(lambda: self._call_tools(Repeats(self._state.limits.repeats)))
+            self._run_and_settle(lambda: self._call_tools(Repeats(self._state.limits.repeats)))
         else:
-            self._answer_open()
+            self._answer_pending()
         return tuple(record for record in self._logged if isinstance(record, ToolResult))
 
-    def _to_the_end(self, work: Callable[[], str]) -> str:
-        """Work that may leave calls open; gives why the turn ends, and answers them when it is left in the middle."""
+    def _run_and_settle(self, work: Callable[[], str]) -> str:
+        """Do work and return why the turn ends. If the work is left early, give each pending call a result."""
         try:
             return work()
-        except _StoppedByUser:
-            self._answer_open()
+        except _Stop:
+            self._answer_pending()
             return "interrupted"
         except BaseException as error:
-            self._state.stopping.set()  # hangs up, wherever an interrupt came
-            if not isinstance(error, SessionError):  # a log that cannot be written to takes no answers either
+            self._state.stopping.set()  # closes the connection, wherever the interrupt arrived
+            if not isinstance(error, SessionError):  # a log that cannot be written cannot take results either
                 try:
-                    self._answer_open()
-                except SessionError as second:  # the first is what happened
-                    error.add_note(f"Its open calls could not be answered: {second}")
+                    self._answer_pending()
+                except SessionError as second:  # the first error is the one to report
+                    error.add_note(f"The results of its pending tool calls could not be logged: {second}")
             raise
 
     def end_epoch(self) -> None:
-        """Close the epoch because it was asked for."""
+        """Close the epoch at the user's request."""
         session = self._state.session
         if pending := session.pending:
             raise PendingCalls(session.id, tuple(call.function.name for call in pending))
@@ -118,18 +117,19 @@ class TurnRun:
         session, repeats = self._state.session, Repeats(self._state.limits.repeats)
         for _ in range(self._state.limits.max_requests):
             self._check_stop()
-            if not self._make_room(newest):
+            request = self._next_request(newest)
+            if request is None:
                 return "context_full"
             try:
-                stop = self._request(newest)
+                stop = self._send(request, newest)
             except ContextExceeded as error:
                 if last_usage_record(session.records) is None:
-                    raise  # a fresh epoch: nothing could be left out
-                if not self._end_full(error, newest):
+                    raise  # the epoch is new: there is nothing to leave out
+                if not self._end_full_epoch(error, newest):
                     return "context_full"
-                stop = self._request(newest)
+                stop = self._send(self._encode(newest), newest)
             if stop:
-                self._answer_open(Denied(LIMIT_REACHED))
+                self._answer_pending(Denied(LIMIT_REACHED))
                 return stop
             newest = None
             if not session.pending:
@@ -140,33 +140,36 @@ class TurnRun:
 
     # requests
 
-    def _request(self, newest: User | None) -> str:
-        """Send the next request and log it; gives why the turn ends with it, or ``""``."""
+    def _encode(self, newest: User | None) -> Request:
+        return self._state.encoder.request(self._state.session.records, newest)
+
+    def _send(self, request: Request, newest: User | None) -> str:
+        """Send a request and log it. Return why the turn ends with it, or ``""``."""
         state = self._state
         last = last_usage_record(state.session.records)
-        request = state.encoder.request(state.session.records, newest)
         number = 1 if last is None else last.request + 1
         first_call = int(state.session.next_call())
         for _ in range(1 + state.limits.malformed_retries):
-            self._text, self._reasoning, self._reasoned = [], [], 0
-            self._tell(RequestSent(number, request.size, request.size - (0 if last is None else last.request_bytes)))
+            self._text, self._reasoning, self._reasoning_chunks = [], [], 0
+            self._emit(RequestSent(number, request.size, request.size - (0 if last is None else last.request_bytes)))
             state.watch.sending()
             try:
                 completion = state.server.complete(request, self._on_delta, first_call=first_call, hang_up=state.stopping)
             except _ReasoningLimit:
                 return "reasoning_limit"
             except ServerError:
-                self._check_stop()  # it was cut from here
+                self._check_stop()  # `Loop.stop` cuts the connection
                 raise
             self._text = [completion.text]
             self._reasoning = [completion.reasoning_content or ""]
-            stop = self._not_final(completion)
+            assistant = completion.assistant(Timestamp.now())
+            stop = self._why_not_final(completion, assistant.calls())
             if stop != "malformed_call":
                 break
         if stop:
             return stop
-        self._log_completion(newest, request, number, last, completion)
-        return "server_truncated" if last is not None and _shrank(last, completion, state.session) else ""
+        self._log_completion(newest, request, number, last, completion, assistant)
+        return "server_truncated" if last is not None and _has_shrunk(last, completion, state.session) else ""
 
     def _on_delta(self, delta: Delta) -> None:
         self._check_stop()
@@ -174,42 +177,48 @@ class TurnRun:
             self._text.append(delta.text)
         elif isinstance(delta, ReasoningDelta):
             self._reasoning.append(delta.text)
-            self._reasoned += 1
+            self._reasoning_chunks += 1
             limit = self._state.limits.reasoning_tokens
-            if limit is not None and self._reasoned > limit:
+            if limit is not None and self._reasoning_chunks > limit:
                 raise _ReasoningLimit
-        self._tell(delta)
+        self._emit(delta)
 
     def _check_stop(self) -> None:
         if self._state.stopping.is_set():
-            raise _StoppedByUser
+            raise _Stop
 
-    def _not_final(self, completion: Completion) -> str:
-        """Why a completion can neither be logged nor replayed, or ``""``."""
+    def _why_not_final(self, completion: Completion, calls: Sequence[ToolCall]) -> str:
+        """Return why a completion can be neither logged nor replayed, or ``""``."""
         limits, usage = self._state.limits, completion.usage
         if limits.reasoning_tokens is not None and (usage.reasoning_tokens or 0) > limits.reasoning_tokens:
             return "reasoning_limit"
-        calls = completion.assistant(Timestamp.now()).calls()
         most = max_tokens(self._state.session.options)
         at_limit = completion.finish_reason == "length" or (most is not None and usage.completion_tokens == most)
-        silent = not (calls or completion.text or completion.reasoning_content)  # so does llama.cpp show a call without its name
-        if completion.finish_reason == "length" and (calls or silent):
+        # llama.cpp returns an empty message for a call that was cut off before its name
+        empty = not (calls or completion.text or completion.reasoning_content)
+        if completion.finish_reason == "length" and (calls or empty):
             return "cut_off"
         if all(is_json(call.function.arguments) for call in calls):
             return ""
         return "cut_off" if at_limit else "malformed_call"
 
     def _log_completion(
-        self, newest: User | None, request: Request, number: int, last: UsageRecord | None, completion: Completion
+        self,
+        newest: User | None,
+        request: Request,
+        number: int,
+        last: UsageRecord | None,
+        completion: Completion,
+        assistant: Assistant,
     ) -> None:
-        session, now = self._state.session, Timestamp.now()
+        session = self._state.session
         before = None if last is None else last.usage
         kept = self._state.watch.completions_kept(session)
         engine = session.start.server.engine
         expected = expect(before, completion.usage, engine, epoch=session.epoch, completions_kept=kept)
         reusable = reusable_without_a_loss(expected, completion.usage.cached_tokens)
         usage = UsageRecord(
-            time=now,
+            time=assistant.time,
             request=number,
             request_sha256=request.sha256,
             request_bytes=request.size,
@@ -224,7 +233,7 @@ class TurnRun:
             attempts=completion.attempts,
             elapsed_ms=completion.elapsed_ms,
         )
-        group: list[LogRecord] = [*([] if newest is None else [newest]), completion.assistant(now), usage]
+        group: list[LogRecord] = [*([] if newest is None else [newest]), assistant, usage]
         if expected.lost_tokens and last is not None:
             loss = self._state.watch.lost(session, request, usage, last, expected, self._state.restored)
             group[-1:] = [structs.replace(usage, reusable_tokens=loss.reusable_tokens), loss]
@@ -239,35 +248,36 @@ class TurnRun:
         self._logged += records
         for record in records:
             if isinstance(record, UsageRecord | CacheLoss | ToolResult | EpochEnd):
-                self._tell(record)
+                self._emit(record)
 
     # epochs
 
-    def _make_room(self, newest: User | None) -> bool:
-        """Open the next epoch where this one has ended or is full; False where the turn is to stop instead."""
+    def _next_request(self, newest: User | None) -> Request | None:
+        """Return the next request. Open the next epoch if this one has ended or is full; return None if the turn must stop."""
         state, session = self._state, self._state.session
         if session.ended:
-            return self._open_epoch(newest)
-        last = last_usage_record(session.records)
-        if fits(state.server, state.limits, state.encoder.request(session.records, newest), last):
-            return True
+            return self._encode(newest) if self._open_epoch(newest) else None
+        last, request = last_usage_record(session.records), self._encode(newest)
+        if fits(state.server, state.limits, request, last):
+            return request
         if last is None:
             must_fit(state.server, state.limits, session, session.baseline, [*session.records, *([newest] if newest else [])])
-            return True
-        return self._end_full(None, newest)
+            return request
+        return self._encode(newest) if self._end_full_epoch(None, newest) else None
 
-    def _end_full(self, error: ContextExceeded | None, newest: User | None) -> bool:
+    def _end_full_epoch(self, error: ContextExceeded | None, newest: User | None) -> bool:
+        """End the epoch. Return True if the next one is open, and False if the turn must stop."""
         state = self._state
         self._log([epoch_end("context_full", last_usage_record(state.session.records), error, state.server)])
         return state.on_full == "roll" and self._open_epoch(newest)
 
     def _open_epoch(self, newest: User | None) -> bool:
-        """Open the next epoch; False where nothing would stand in it that the model could answer."""
+        """Open the next epoch. Return False if it would contain nothing that the model could answer."""
         state, session = self._state, self._state.session
         new = [] if newest is None else [newest]
         baseline = state.next_baseline()
-        must_fit(state.server, state.limits, session, baseline, new)  # before a summary is asked for
-        carried = carry_over(state.carry, session, state.server, state.tags, self._summed_up)
+        must_fit(state.server, state.limits, session, baseline, new)  # before the model writes a summary
+        carried = carry_over(state.carry, session, state.server, state.tags, self._complete_summary)
         if not carried.records and newest is None:
             return False
         must_fit(state.server, state.limits, session, baseline, [*carried.records, *new])
@@ -276,8 +286,8 @@ class TurnRun:
         state.update_encoder()
         return True
 
-    def _summed_up(self, request: Request) -> Completion:
-        """Ask for a summary, which can be stopped like any other answer."""
+    def _complete_summary(self, request: Request) -> Completion:
+        """Send the request for a summary. The user can stop it like any other request."""
         try:
             return self._state.server.complete(request, lambda _: self._check_stop(), hang_up=self._state.stopping)
         except ServerError:
@@ -287,13 +297,13 @@ class TurnRun:
     # tools
 
     def _call_tools(self, repeats: Repeats) -> str:
-        """Run every open call, in order; gives why the turn ends with them, or ``""``."""
+        """Run every pending call, in order. Return why the turn ends with them, or ``""``."""
         ended = False
         for call in self._state.session.pending:
             self._check_stop()
             name, arguments = call.function.name, call.function.arguments
             number = int(self._state.session.next_call())
-            self._tell(ToolCalled(number, name, arguments))
+            self._emit(ToolCalled(number, name, arguments))
             verdict = "end" if ended else repeats.before(name, arguments)
             if verdict == "run":
                 outcome = self._state.port.call(name, arguments)
@@ -306,14 +316,14 @@ class TurnRun:
             self._log([result])
         return "repeated_call" if ended else ""
 
-    def _answer_open(self, outcome: Outcome | None = None) -> None:
-        """Answer every open call with a fixed sentence, in one write; None says that it was interrupted."""
+    def _answer_pending(self, outcome: Outcome | None = None) -> None:
+        """Log the same result for every pending call, in one write. None means that the call was interrupted."""
         if pending := self._state.session.pending:
             first = int(self._state.session.next_call())
             self._log([self._result(number, call, outcome) for number, call in enumerate(pending, first)])
 
     def _result(self, number: int, call: ToolCall, outcome: Outcome | None) -> ToolResult:
-        """A tool's answer as it is logged: made encodable, capped, then neutralised; never touched again."""
+        """Return a tool's result as it is logged: lone surrogates replaced, capped, then neutralised."""
         whole, replaced = mend_surrogates(INTERRUPTED if outcome is None else outcome.content)
         capped = cap(whole, self._state.limits.result_bytes)
         content, tags = neutralise_report(capped.text, self._state.tags)
@@ -330,10 +340,10 @@ class TurnRun:
         )
 
 
-def _shrank(last: UsageRecord, completion: Completion, session: Session) -> bool:
-    """Whether the prompt got shorter although the bytes were extended: the server dropped something without a word.
+def _has_shrunk(last: UsageRecord, completion: Completion, session: Session) -> bool:
+    """Return True if the prompt has fewer tokens although the request was extended: the server has dropped messages.
 
-    A template that drops earlier reasoning does the same openly; where there was reasoning, nothing is said.
+    Templates that drop earlier reasoning also shorten the prompt, so sessions with reasoning are not checked.
     """
     before, now = last.usage.prompt_tokens, completion.usage.prompt_tokens
     if before is None or now is None or now >= before:

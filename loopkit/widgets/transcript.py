@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from loopkit.contract.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, Usage, UsageRecord, User
-from loopkit.loop.display import GO_ON
+from loopkit.loop.display import NEXT_STEPS
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent, add_up
 from loopkit.reprs import counted, shown
 from loopkit.server.completion.assembly import Progress, ReasoningDelta, TextDelta
@@ -134,7 +134,7 @@ class Transcript:
     def _stopped(self, reason: str) -> None:
         self._settle()
         if reason != "done":
-            then = INTERRUPTED if reason == "interrupted" else GO_ON.get(reason, "")
+            then = INTERRUPTED if reason == "interrupted" else NEXT_STEPS.get(reason, "")
             self._add(Block("stopped", "; ".join(filter(None, (reason, then)))))
 
     def ended(self) -> None:

@@ -14,7 +14,7 @@ from loopkit.contract.records import Assistant, LogRecord, ToolResult, Usage, Us
 from loopkit.errors import ContextExceeded, InvalidConfig, ServerRefused
 from loopkit.ids import SessionId, Timestamp
 from loopkit.logs.loading import load
-from loopkit.loop.epochs import ASK_FOR_SUMMARY, SUMMARY
+from loopkit.loop.epochs import SUMMARY_HEADING, SUMMARY_REQUEST
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import resume
 from loopkit.loop.turn import TurnRun
@@ -121,14 +121,19 @@ def test_a_summary_by_the_model_is_one_user_message(tiny: Server, tmp_path: Path
         assert (turn.stop, len(turn.requests)) == ("done", 1)
         carried = loop.session.start.carried
         assert (carried.kind, carried.from_epoch, carried.records) == ("summary", 0, 1)  # type: ignore[union-attr]
-        assert [message.content for message in loop.session.messages()] == ["Be brief.", SUMMARY + "Done.", "Three.", "Done."]
+        assert [message.content for message in loop.session.messages()] == [
+            "Be brief.",
+            SUMMARY_HEADING + "Done.",
+            "Three.",
+            "Done.",
+        ]
         assert loop.ask("Four.").losses == ()
     assert verify(tmp_path).ok
     assert list(load(tmp_path).turns["epoch"]) == [0, 0, 1, 1]
 
 
 def sent_for_a_summary(relay: Relay) -> bytes:
-    asked = [request for request in relay.requests if ASK_FOR_SUMMARY.strip().encode() in request.body]
+    asked = [request for request in relay.requests if SUMMARY_REQUEST.strip().encode() in request.body]
     return next(request.body for request in asked if "/chat/completions" in request.line)
 
 
@@ -161,7 +166,7 @@ def test_a_summary_is_neutralised_where_it_is_logged(tmp_path: Path) -> None:
         loop.ask("Two.")
         user = loop.session.records[1]
         assert isinstance(user, User)
-        assert_same_text(user.content, SUMMARY + ESCAPED, "the summary")
+        assert_same_text(user.content, SUMMARY_HEADING + ESCAPED, "the summary")
         assert user.neutralised == 2
         body = json.loads(script.requests[1].body)
         assert (body["max_tokens"], body["id_slot"], "tools" in body) == (1024, 0, False)
@@ -193,7 +198,7 @@ def test_a_summary_of_more_than_the_context_leaves_out_the_oldest(tiny: Server, 
         text = messages(sent_for_a_summary(relay))[1]["content"]
         assert "(The beginning is left out.)" in text
         assert text.endswith("3" * 2000 + "\n\nassistant: Fine.")
-        assert "00" not in text.removeprefix(ASK_FOR_SUMMARY)
+        assert "00" not in text.removeprefix(SUMMARY_REQUEST)
         assert 2048 < len(text) < 4096 - 512
 
 
@@ -223,7 +228,7 @@ def test_an_empty_summary_is_refused_and_the_person_may_ask_again(tmp_path: Path
     with scripted(*answers) as (server, _), begin(server, tmp_path, carry="summary") as loop:
         loop.ask("One.")
         loop.end_epoch()
-        with pytest.raises(ServerRefused, match=r"gave no summary \(it stopped for length\)"):
+        with pytest.raises(ServerRefused, match=r"returned an empty summary \(finish reason 'length'\)"):
             loop.ask("Two.")
         assert loop.session.epoch == 0
         assert loop.ask("Two.").stop == "done"
@@ -291,7 +296,7 @@ def test_a_function_that_gives_no_text_is_refused_and_blank_text_carries_nothing
             loop.ask("One.")
             loop.end_epoch()
             for kind in ("None", "a bytes"):
-                with pytest.raises(InvalidConfig, match=f"carry: the function gave {kind}, not the text"):
+                with pytest.raises(InvalidConfig, match=rf"carry: the function returned {kind}\. Return the text"):
                     loop.ask("Two.")
                 assert (loop.session.ended, loop.session.epoch, len(script.requests)) == (True, 0, 1)
             loop.ask("Two.")

@@ -74,7 +74,7 @@ def test_a_full_context_ends_the_epoch_and_the_next_question_opens_another(
         assert isinstance(end, EpochEnd)
         assert (end.reason, end.prompt_tokens, end.context_size) == ("context_full", last.prompt_tokens, 1024)
         assert f"{number}" * 200 not in str(loop.session.messages()), "what did not fit is not logged"
-        assert "the next epoch opens when you ask" in capsys.readouterr().out
+        assert "this opens the next epoch" in capsys.readouterr().out
 
         again = [loop.ask(f"{number}" * 200), loop.ask("And on.")]
         assert [turn.stop for turn in again] == ["done", "done"]
@@ -243,12 +243,12 @@ def test_a_baseline_that_has_grown_too_large_is_refused_before_a_summary_is_aske
 @pytest.mark.parametrize(("name", "value"), [("on_full", "rol"), ("on_full", None), ("carry", "trun"), ("carry", 7)])
 def test_a_way_that_is_none_is_refused_and_no_session_is_begun(name: str, value: Any, tmp_path: Path) -> None:
     with scripted(done(30, 0, 6)) as (server, _):
-        with pytest.raises(InvalidConfig, match=f"{name}: {value!r} is no way"):
+        with pytest.raises(InvalidConfig, match=f"{name}: {value!r} is unknown"):
             begin(server, tmp_path, **{name: value})
         assert not (tmp_path / "sessions").exists()
         with begin(server, tmp_path):
             pass
-        with pytest.raises(InvalidConfig, match=f"{name}: {value!r} is no way"):
+        with pytest.raises(InvalidConfig, match=f"{name}: {value!r} is unknown"):
             resume(server, "s", home=tmp_path, **{name: value})
 
 

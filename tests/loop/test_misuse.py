@@ -71,7 +71,7 @@ def test_a_server_that_was_closed_is_refused_before_there_is_a_session(tmp_path:
 def test_what_is_no_text_is_not_asked(tmp_path: Path) -> None:
     with scripted() as (server, script), begin(server, tmp_path) as loop:
         for wrong in (3, None, b"hi"):
-            with pytest.raises(InvalidConfig, match="is not a message"):
+            with pytest.raises(InvalidConfig, match="text: expected a str; got"):
                 loop.ask(cast(str, wrong))
         assert script.requests == []
 

@@ -132,7 +132,7 @@ def test_a_rerun_that_is_interrupted_leaves_no_call_open(stop: bool, tmp_path: P
 
 
 def test_no_other_way_to_settle(tmp_path: Path) -> None:
-    with scripted() as (server, _), begin(server, tmp_path) as loop, pytest.raises(InvalidConfig, match="'skip' is no way"):
+    with scripted() as (server, _), begin(server, tmp_path) as loop, pytest.raises(InvalidConfig, match="'skip' is unknown"):
         loop.settle("skip")  # type: ignore[arg-type]
 
 
