@@ -49,7 +49,7 @@ def goes_on(loop: Loop) -> None:
     assert loop.pending == ()
     assert threads_of_ours() == []
     with again(loop) as later:
-        if later._in_mid_turn():
+        if later._is_unfinished():
             assert later.go_on().stop == "done"
         turn = later.ask("What is the time now?")
         assert (turn.stop, [result.status for result in turn.tool_calls]) == ("done", ["ok"])
@@ -281,7 +281,7 @@ def test_an_interrupt_at_any_step_of_a_turn(tmp_path: Path) -> None:
                     loop.ask("What is the time?")
                     raise AssertionError(f"step {at} of {steps} was not reached")
                 assert loop.pending == (), at
-                assert loop.go_on().stop == "done" if loop._in_mid_turn() else True
+                assert loop.go_on().stop == "done" if loop._is_unfinished() else True
                 assert loop.ask("And now?").stop == "done", at
                 with again(loop) as later:
                     assert later.ask("And from the disk?").stop == "done", at

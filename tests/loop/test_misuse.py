@@ -110,7 +110,7 @@ def test_an_error_in_allow_says_that_it_is_one(tmp_path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError) as caught:
         PythonPort(Registry([now_in]), allow=allow).call("now_in", '{"city":"Lima"}')
-    assert caught.value.__notes__ == ["raised by allow=, which was asked about now_in; the tool was not run"]
+    assert caught.value.__notes__ == ["Raised by allow= for the tool 'now_in', which was not run."]
 
 
 def test_a_model_that_the_server_does_not_list_is_refused_when_connecting() -> None:

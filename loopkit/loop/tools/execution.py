@@ -1,8 +1,6 @@
-"""The port between a loop and its tools: one call in, one outcome out, never an exception for what a tool or a model did wrong.
+"""Execution of tool calls: `ToolPort`, the protocol, and `PythonPort`, which runs functions in this process.
 
-``ToolPort`` is the protocol, ``PythonPort`` the port for functions of this process: it asks whether the call is allowed, runs it
-in time, and words every failure so that the model can act on it. Knows nothing of the log; results are capped and neutralised
-by the loop. What ``allow`` did wrong, and Ctrl-C, pass through.
+Errors of a tool or of the model become results that the model can act on. Errors of ``allow`` and Ctrl-C are raised.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from loopkit.errors import InvalidConfig
 from loopkit.loop.limits import DENIED, seconds_fault
 from loopkit.loop.tools.registry import Bound, Registry
 from loopkit.loop.tools.results import as_text
-from loopkit.loop.tools.schemas import Misfit
+from loopkit.loop.tools.schemas import InvalidCall
 
 __all__ = ["Allow", "Denied", "Failed", "Ok", "Outcome", "PythonPort", "ToolPort"]
 
@@ -30,7 +28,7 @@ Allow: TypeAlias = Callable[[str, dict[str, Any]], bool | str]
 
 @dataclass(frozen=True)
 class Ok:
-    """What the tool returned, as text."""
+    """Result of a tool that has run, as text."""
 
     content: str
     status: ClassVar[Literal["ok"]] = "ok"
@@ -38,7 +36,7 @@ class Ok:
 
 @dataclass(frozen=True)
 class Denied:
-    """Why the call was not allowed, for the model."""
+    """Result of a call that was not allowed: the reason, for the model."""
 
     content: str
     status: ClassVar[Literal["denied"]] = "denied"
@@ -46,7 +44,7 @@ class Denied:
 
 @dataclass(frozen=True)
 class Failed:
-    """What went wrong, for the model."""
+    """Result of a call that failed: the error, for the model."""
 
     content: str
     status: ClassVar[Literal["failed"]] = "failed"
@@ -56,41 +54,54 @@ Outcome: TypeAlias = Ok | Denied | Failed
 
 
 class ToolPort(Protocol):
-    """What a loop needs to have a tool run."""
+    """Protocol of an object that runs tool calls."""
 
     def call(self, name: str, arguments: str) -> Outcome:
-        """Run a tool; ``arguments`` is the JSON text as the model wrote it."""
+        """Run a tool.
+
+        Parameters
+        ----------
+        name : str
+            Name of the tool.
+        arguments : str
+            Arguments as the model wrote them: JSON text, which may be invalid.
+
+        Returns
+        -------
+        Ok, Denied or Failed
+            The result for the model.
+        """
 
 
 class PythonPort:
-    """Runs the tools of a registry in this process.
+    """Run the tools of a registry in this process.
 
     Parameters
     ----------
     registry : Registry
         The tools.
     allow : callable, optional
-        Asked with the tool's name and arguments before every call; of a ``call_tool``, with those of the tool that it calls. True
-        allows; False, or a string with the reason, denies. Without it every call is allowed.
+        Called before each tool call with the tool's name and arguments; for ``call_tool``, with those of the tool that it calls.
+        It returns True to allow the call, and False or a str with the reason to deny it. By default every call is allowed.
     seconds : float, optional
-        How long a tool may take; then its thread is left to end by itself. None for no limit: the tool runs in the caller's
-        thread, and Ctrl-C stops it.
+        Time that a tool may take. Its thread then keeps running, and the model gets a failure. By default there is no limit: the
+        tool runs in the caller's thread, and Ctrl-C stops it.
 
     Raises
     ------
     InvalidConfig
-        When ``seconds`` is not a time; in a call, when ``allow`` returns anything else.
+        If ``seconds`` is not a time; in a call, if ``allow`` returns something else.
 
     Examples
     --------
     >>> def halve(n: int) -> float:
     ...     "Half of a number."
     ...     return n / 2
-    >>> port = PythonPort(Registry([halve]), allow=lambda name, arguments: arguments.get("n") != 0 or "zero is taken")
+    >>> port = PythonPort(Registry([halve]), allow=lambda name, arguments: arguments.get("n") != 0 or "n is 0")
     >>> port.call("halve", '{"n": 5}')
     Ok(content='2.5')
     >>> port.call("halve", '{"n": 0}')
-    Denied(content='Denied: zero is taken')
+    Denied(content='Denied: n is 0')
     >>> port.call("halve", '{"n": "five"}').content
     'The arguments do not fit halve: n: Input should be a valid integer, unable to parse string as an integer'
     >>> port.call("have", "{}").content
@@ -112,9 +123,9 @@ class PythonPort:
             return Failed(f"The arguments of this call are not a JSON object but {arguments[:40]!a}. Write one JSON object.")
         try:
             bound = self.registry.bind(name, parsed)
-        except Misfit as misfit:
-            return Failed(str(misfit))
-        except Exception as error:  # noqa: BLE001  a validator of the tool's own may raise anything: it is the model's to know
+        except InvalidCall as error:
+            return Failed(str(error))
+        except Exception as error:  # noqa: BLE001  a validator of the tool may raise anything; the model gets the error
             return _failure(name, error)
         denied = self._denied(bound)
         return denied if denied is not None else self._run(bound)
@@ -123,24 +134,24 @@ class PythonPort:
         try:
             verdict = True if self.allow is None else self.allow(bound.name, bound.arguments)
         except Exception as error:
-            error.add_note(f"raised by allow=, which was asked about {bound.name}; the tool was not run")
+            error.add_note(f"Raised by allow= for the tool {bound.name!r}, which was not run.")
             raise
         if verdict is True:
             return None
         if verdict is False or isinstance(verdict, str):
             return Denied(f"Denied: {verdict}" if verdict else DENIED)
-        why = f"it returned {verdict!r} for {bound.name}"  # type: ignore[unreachable]  # it is the owner's own code
-        raise InvalidConfig("allow", why, "Return True to allow; False, or a str with the reason, to deny")
+        why = f"it returned {verdict!r} for the tool {bound.name}"  # type: ignore[unreachable]  # callers without a type checker
+        raise InvalidConfig("allow", why, "Return True to allow the call, and False or a str with the reason to deny it")
 
     def _run(self, bound: Bound) -> Outcome:
         def work() -> str:
-            return as_text(asyncio.run(bound.run()) if bound.asynchronous else bound.run())
+            return as_text(asyncio.run(bound.run()) if bound.is_async else bound.run())
 
-        # A coroutine needs a thread of its own even without a time-out: in a notebook this one's event loop runs already.
-        apart = bound.asynchronous or self.seconds is not None
+        # A coroutine needs a separate thread even without a time limit, because a notebook's event loop runs in this one.
+        in_thread = bound.is_async or self.seconds is not None
         try:
-            text = _in_thread(work, f"tool {bound.name}", self.seconds) if apart else work()
-        except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001  whatever a tool raises is the model's to know
+            text = _in_thread(work, f"tool {bound.name}", self.seconds) if in_thread else work()
+        except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001  the model gets every error of a tool
             return _failure(bound.name, error)
         if text is None:
             return Failed(f"{bound.name} gave no result within {self.seconds:g} s. It was left, and may still be running.")
@@ -148,7 +159,7 @@ class PythonPort:
 
 
 def _in_thread(work: Callable[[], str], name: str, seconds: float | None) -> str | None:
-    """Run in a thread that ends with the process at the latest; None when it took too long."""
+    """Run in a daemon thread. Return None if it takes too long."""
     done: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
 
     def target() -> None:
@@ -169,5 +180,5 @@ def _in_thread(work: Callable[[], str], name: str, seconds: float | None) -> str
 
 
 def _failure(name: str, error: BaseException) -> Failed:
-    # One line of Python's own: it names the type, and copes with an exception whose text cannot be had.
+    # Python's own line names the type, and works for exceptions whose __str__ fails.
     return Failed(f"{name} failed: {''.join(traceback.format_exception_only(error)).strip()}")

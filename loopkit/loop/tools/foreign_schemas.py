@@ -1,7 +1,6 @@
-"""A schema that is not the owner's: control tags in its prose become plain text, anywhere else they are refused.
+"""Neutralising schemas of foreign tools: control tags in prose become plain text; anywhere else they are refused.
 
-A template prints a tool's whole schema into the prompt, so all of it is text from outside. Prose may change; a name, a key or an
-enum value may not, since the model has to write it back. Knows where prose stands in a JSON schema, nothing of tools.
+Templates print the whole schema into the prompt. Prose may change, but the model has to write names, keys and enum values back.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from loopkit.contract.messages import FunctionSchema, ToolSchema
 from loopkit.contract.neutralise import Tags, neutralise
 from loopkit.errors import InvalidConfig
 
-__all__ = ["neutralised"]
+__all__ = ["neutralise_schema"]
 
 Place: TypeAlias = Literal["schema", "names", "prose", "data"]
 _PLACES: dict[str, Place] = {
@@ -20,46 +19,46 @@ _PLACES: dict[str, Place] = {
     **dict.fromkeys(("enum", "const", "default"), "data"),
     **dict.fromkeys(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"), "names"),
 }
-"What stands under a schema's member; under the others stands a schema, or a word of its language."
+"Kind of content below a member of a schema. Below the other members is a schema or a keyword."
 
 
-def neutralised(schema: ToolSchema, tags: Tags) -> ToolSchema:
-    """Write control tags in the prose of a schema as plain text.
+def neutralise_schema(schema: ToolSchema, tags: Tags) -> ToolSchema:
+    """Return a schema with the control tags in its prose written as plain text.
 
     Parameters
     ----------
     schema : ToolSchema
-        Of a tool that is not the owner's.
+        Schema of a foreign tool.
     tags : Tags
-        What counts as a tag.
+        Tags to neutralise.
 
     Returns
     -------
     ToolSchema
-        With ``description``, ``title``, ``examples`` and ``$comment`` neutralised wherever they stand.
+        The schema with every ``description``, ``title``, ``examples`` and ``$comment`` neutralised.
 
     Raises
     ------
     InvalidConfig
-        When a name, key, enum value or anything else that must stay as it is holds a tag; says where, never shows it.
+        If a name, key, enum value or other fixed text contains a tag. The message says where, and does not contain the tag.
     """
 
     def walk(value: Any, where: str, place: Place) -> Any:
         if isinstance(value, str):
             text = neutralise(value, tags)
             if text != value and place != "prose":
-                raise InvalidConfig(where, "it holds a control tag (not shown)", "Leave this tool out, or have it renamed")
+                raise InvalidConfig(where, "it contains a control tag (not shown)", "Leave this tool out, or rename it")
             return text
         if isinstance(value, list):
             return [walk(inner, f"{where}[{index}]", place) for index, inner in enumerate(value)]
         if not isinstance(value, dict):
             return value
-        calm: dict[str, Any] = {}
+        neutral: dict[str, Any] = {}
         for index, (key, inner) in enumerate(value.items()):
             walk(key, f"{where}, key {index}", "data")
             below: Place = _PLACES.get(key, "schema") if place == "schema" else "schema" if place == "names" else place
-            calm[key] = walk(inner, f"{where}.{key}", below)
-        return calm
+            neutral[key] = walk(inner, f"{where}.{key}", below)
+        return neutral
 
     function = schema.function
     walk(function.name, "the name of a foreign tool", "data")

@@ -1,8 +1,7 @@
-"""The tools of a loop: which there are, which of them the model is told of from the start, and which it has to find.
+"""`Registry`: the tools of a loop, searched with ``find_tool`` and called with ``call_tool``.
 
-Core tools have their schemas in the baseline; found tools do not, so one can be added during an epoch without changing an early
-byte: the model looks for it with ``find_tool`` and calls it with ``call_tool``. Knows nothing of servers, of the log, or of
-whether a call is allowed; it resolves a call and checks its arguments, and the port runs it.
+Core tools have their schemas in the baseline. Found tools do not, so they can be added during an epoch without changing a byte of
+the prompt.
 """
 
 from __future__ import annotations
@@ -16,58 +15,57 @@ from loopkit.contract.messages import FunctionSchema, ToolSchema
 from loopkit.contract.neutralise import DEFAULT, Tags
 from loopkit.errors import InvalidConfig
 from loopkit.ids import Timestamp
-from loopkit.loop.tools.foreign_schemas import neutralised
-from loopkit.loop.tools.schemas import AnyTool, JsonTool, Misfit, Tool, make_tool
+from loopkit.loop.tools.foreign_schemas import neutralise_schema
+from loopkit.loop.tools.schemas import AnyTool, InvalidCall, JsonTool, Tool, make_tool
 from loopkit.reprs import Card, counted
 
 __all__ = ["Bound", "Registry", "SearchableMemory"]
 
-_SHOWN = 5
-"How many tools one ``find_tool`` describes; the others are named."
+_DESCRIBED = 5
+"Tools that ``find_tool`` describes in one result. Of further ones it lists the names."
 
 
 class SearchableMemory(Protocol):
-    """What a loop needs of a memory."""
+    """Protocol of a memory that the model can search."""
 
     def block(self) -> str:
-        """The memory block as it is today; empty where there is none."""
+        """Return the present memory block, or an empty string."""
 
     def found(self, query: str) -> Any:
-        """What the model is to be given for a query."""
+        """Return what the model gets for a query."""
 
 
 class Bound(NamedTuple):
-    """A call whose tool is there and whose arguments fit."""
+    """A call of an existing tool with valid arguments."""
 
     name: str
-    "The tool that will run: of a ``call_tool``, the one that it calls."
+    "Tool that will run. For ``call_tool`` this is the tool that it calls."
     arguments: dict[str, Any]
-    "As the model wrote them, parsed."
+    "Arguments as the model wrote them, parsed."
     run: Callable[[], Any]
-    asynchronous: bool
-    "What ``run`` returns is to be awaited."
+    is_async: bool
+    "True if ``run`` returns an awaitable."
 
 
-class _Held(NamedTuple):
+class _Entry(NamedTuple):
     tool: Tool
-    core: bool
-    foreign: bool
+    is_core: bool
+    is_foreign: bool
     schema: ToolSchema
-    "The tool's own; of a foreign one, neutralised."
+    "Schema that is sent; neutralised if the tool is foreign."
 
 
 class Registry:
-    """Tools, in the order in which they were added.
+    """Tools that the model may call, in the order in which they were added.
 
-    Where there is at least one, ``find_tool``, ``call_tool`` and ``clock`` stand behind them, and ``recall`` where there is a
-    memory.
+    With at least one tool, ``find_tool``, ``call_tool`` and ``clock`` are added behind them, and ``recall`` with a memory.
 
     Parameters
     ----------
     tools : iterable of callable or JsonTool
-        Core tools.
+        Core tools: Python functions with a docstring and type hints, or JSON schemas with a callable.
     tags : Tags
-        What is a control tag in a foreign tool's schema; see :meth:`use_tags`.
+        Control tags to neutralise in the schemas of foreign tools. `start` and `resume` set the session's.
 
     Raises
     ------
@@ -90,7 +88,7 @@ class Registry:
 
     def __init__(self, tools: Iterable[AnyTool] = (), *, tags: Tags = DEFAULT) -> None:
         self._tags = tags
-        self._held: dict[str, _Held] = {}
+        self._entries: dict[str, _Entry] = {}
         own = (make_tool(self._find_tool, "find_tool"), make_tool(self._call_tool, "call_tool"), make_tool(_clock, "clock"))
         self._own = {tool.schema.function.name: tool for tool in own}
         if callable(tools) or isinstance(tools, JsonTool):
@@ -107,123 +105,167 @@ class Registry:
         core: bool = True,
         foreign: bool = False,
     ) -> None:
-        """Add a tool; the model can find and call it at once.
+        """Add a tool. The model can find and call it at once.
 
-        Its schema stands in the baselines of later epochs, never in one that is open. (In an epoch that began without any tool
-        there is no ``find_tool`` either.)
+        Its schema is part of the baselines of later epochs, not of an open one. In an epoch that started without any tool,
+        ``find_tool`` is missing too.
 
         Parameters
         ----------
         tool : callable or JsonTool
-            A function with a docstring and type hints, or a JSON schema with a callable.
+            A Python function with a docstring and type hints, or a JSON schema with a callable.
         name, description : str, optional
-            What to tell the model instead of the tool's own.
+            Name and description for the model, instead of the tool's own.
         core : bool
-            Whether its schema is to stand in the baseline.
+            If True, the schema is part of the baseline. If False, the model has to find the tool.
         foreign : bool
-            The description is not the owner's: control tags in it are neutralised, in names and values they are refused.
+            If True, the description is text from outside: control tags in it are neutralised, and tags in names or values are
+            refused.
 
         Raises
         ------
         InvalidConfig
-            When the name is taken or breaks its rule, or the tool has no schema; nothing was added.
+            If the name is in use or invalid, or if the tool has no schema. Nothing is added.
+
+        Examples
+        --------
+        >>> registry = Registry()
+        >>> registry.add(lambda city: city, name="echo_city", description="Return the city.", core=False)
+        >>> registry
+        Registry of 1 tool: core none, found echo_city
         """
         made = make_tool(tool, name, description)
         name = made.schema.function.name
         if name in self:
-            why = "loopkit's own tool has that name" if name in self._own else "there is a tool of that name"
-            raise InvalidConfig(f"tool {name}", why, "Give it another with name=")
-        schema = neutralised(made.schema, self._tags) if foreign else made.schema
-        self._held = {**self._held, name: _Held(made, core, foreign, schema)}  # a new one: a turn may be reading the old
+            why = "the name belongs to a tool of loopkit" if name in self._own else "a tool of this name exists"
+            raise InvalidConfig(f"tool {name}", why, "Pass another name with name=")
+        schema = neutralise_schema(made.schema, self._tags) if foreign else made.schema
+        self._entries = {
+            **self._entries,
+            name: _Entry(made, core, foreign, schema),
+        }  # a new dict, because a running turn may read the old one
 
     def use_tags(self, tags: Tags) -> None:
-        """Neutralise foreign tools by the set that a session pins: before its baseline is assembled, or compared on resume.
+        """Neutralise the schemas of foreign tools with the tags of a session.
+
+        Parameters
+        ----------
+        tags : Tags
+            Tags that the session pins.
 
         Raises
         ------
         InvalidConfig
-            When a name, key or enum value of a foreign tool holds one of these tags; nothing was changed.
+            If a name, key or enum value of a foreign tool contains one of these tags. Nothing is changed.
         """
         made = {
-            name: held._replace(schema=neutralised(held.tool.schema, tags)) if held.foreign else held
-            for name, held in self._held.items()
+            name: entry._replace(schema=neutralise_schema(entry.tool.schema, tags)) if entry.is_foreign else entry
+            for name, entry in self._entries.items()
         }
-        self._tags, self._held = tags, made
+        self._tags, self._entries = tags, made
 
     def use_memory(self, memory: SearchableMemory) -> None:
-        """Have the model search a memory, with ``recall``; before a baseline is assembled, or compared on resume."""
+        """Add the tool ``recall``, which searches a memory.
+
+        Parameters
+        ----------
+        memory : Memory
+            A memory from `loopkit.memory.open`.
+
+        Raises
+        ------
+        InvalidConfig
+            If another tool is called ``recall``.
+        """
 
         def recall(query: str) -> Any:
             """Search what was learned in earlier sessions, by words. Gives texts, and where each comes from."""
             return memory.found(query)
 
-        if "recall" in self._held:
-            raise InvalidConfig("tool recall", "the memory's own tool has that name", "Give yours another with name=")
+        if "recall" in self._entries:
+            raise InvalidConfig("tool recall", "the name belongs to the tool of the memory", "Pass another name with name=")
         self._own = {**self._own, "recall": make_tool(recall)}
 
     def core_schemas(self) -> tuple[ToolSchema, ...]:
-        """The schemas for the next baseline, in registration order; none where there are no tools."""
-        if not self._held and "recall" not in self._own:
+        """Return the schemas of the next baseline, in registration order. Empty if there are no tools."""
+        if not self._entries and "recall" not in self._own:
             return ()
-        return (*(held.schema for held in self._held.values() if held.core), *(tool.schema for tool in self._own.values()))
+        return (
+            *(entry.schema for entry in self._entries.values() if entry.is_core),
+            *(tool.schema for tool in self._own.values()),
+        )
 
     def schemas(self) -> dict[str, ToolSchema]:
-        """The schema of every tool by its name, found tools and loopkit's own with them."""
-        return {name: held.schema for name, held in self._held.items()} | {name: tool.schema for name, tool in self._own.items()}
+        """Return the schema of every tool by name, including found tools and loopkit's own."""
+        return {name: entry.schema for name, entry in self._entries.items()} | {
+            name: tool.schema for name, tool in self._own.items()
+        }
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the tools that were added."""
-        return tuple(self._held)
+        """Names of the tools that were added."""
+        return tuple(self._entries)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._held or name in self._own
+        return name in self._entries or name in self._own
 
     def bind(self, name: str, arguments: dict[str, Any]) -> Bound:
-        """Resolve a call and check its arguments; nothing is run.
+        """Resolve a call and check its arguments. Nothing is run.
+
+        Parameters
+        ----------
+        name : str
+            Name of the tool.
+        arguments : dict
+            Arguments of the call, parsed.
+
+        Returns
+        -------
+        Bound
+            The tool and its arguments; ``run()`` calls it.
 
         Raises
         ------
-        Misfit
-            When there is no such tool, or the arguments do not fit; its text is for the model.
+        InvalidCall
+            If the tool does not exist or the arguments do not fit. Its message is written for the model.
         """
-        held = self._held.get(name)
-        tool = held.tool if held is not None else self._own.get(name)
+        entry = self._entries.get(name)
+        tool = entry.tool if entry is not None else self._own.get(name)
         if tool is None:
-            raise Misfit(self._unknown(name))
+            raise InvalidCall(self._unknown(name))
         values = tool.check(arguments)
         if name == "call_tool":
             return self._call_tool(**values)
-        return Bound(name, arguments, lambda: tool.run(values), tool.asynchronous)
+        return Bound(name, arguments, lambda: tool.run(values), tool.is_async)
 
     def _unknown(self, name: str) -> str:
-        names = [*self._held, *self._own]
+        names = [*self._entries, *self._own]
         near = difflib.get_close_matches(name[:64], names, 3, 0.5)
         hint = f"The nearest names are: {', '.join(near)}" if near else f"There are: {_listed(names)}"
         return f"There is no tool {name[:64]!a}. {hint}."
 
     def _find_tool(self, query: str) -> dict[str, Any]:
         """Find more tools, by words that their names or descriptions hold. Use call_tool to call one."""
-        best = _ranked(query, [held.schema.function for held in self._held.values()])
+        best = _ranked(query, [entry.schema.function for entry in self._entries.values()])
         if not best:
             return {"tools": [], "none_fits": query, "there_are": _listed(self.names)}
         shown = [
             {"name": function.name, "description": function.description or "", "parameters": function.parameters}
-            for function in best[:_SHOWN]
+            for function in best[:_DESCRIBED]
         ]
-        rest = [function.name for function in best[_SHOWN:]]
+        rest = [function.name for function in best[_DESCRIBED:]]
         return {"tools": shown, "more": _listed(rest)} if rest else {"tools": shown}
 
     def _call_tool(self, name: str, arguments: dict[str, Any]) -> Bound:
         """Call a tool that find_tool has found, by its name and with arguments that fit its parameters."""
         if name == "call_tool":
-            raise Misfit("call_tool does not call itself. Give the name of the tool that is to run.")
+            raise InvalidCall("call_tool does not call itself. Give the name of the tool that is to run.")
         return self.bind(name, arguments)
 
     def _card(self) -> Card:
-        core = [name for name, held in self._held.items() if held.core]
-        found = [name for name, held in self._held.items() if not held.core]
-        return Card(f"Registry of {counted(len(self._held), 'tool')}", [("core", _listed(core)), ("to be found", _listed(found))])
+        core = [name for name, entry in self._entries.items() if entry.is_core]
+        found = [name for name, entry in self._entries.items() if not entry.is_core]
+        return Card(f"Registry of {counted(len(self._entries), 'tool')}", [("core", _listed(core)), ("found", _listed(found))])
 
     def __repr__(self) -> str:
         return self._card().text()
@@ -243,7 +285,7 @@ def _listed(names: Sequence[str], most: int = 20) -> str:
 
 
 def _ranked(query: str, functions: Sequence[FunctionSchema]) -> list[FunctionSchema]:
-    """Those that fit, the best first. A word counts for the less the more of them it fits: "the" for next to nothing."""
+    """Return the functions that match a query, best first. A word that matches many functions counts less."""
     scores = [0.0] * len(functions)
     for word in dict.fromkeys(_words(query)):
         points = [_points(word, function) for function in functions]
@@ -254,7 +296,7 @@ def _ranked(query: str, functions: Sequence[FunctionSchema]) -> list[FunctionSch
 
 
 def _points(word: str, function: FunctionSchema) -> int:
-    """How well a word fits: in a name it counts for more than in a description, whole for more than the beginning of one."""
+    """Return how well a word matches. A name counts more than a description, and a whole word more than its beginning."""
     best = 0
     for weight, text in ((2, function.name), (1, function.description or "")):
         for other in _words(text):

@@ -1,8 +1,4 @@
-"""What a tool returned, as the text that the model gets, and the cap on it.
-
-A value becomes text once; what JSON cannot hold is written as text and said so, never dropped. Bytes are refused: only the tool
-knows their encoding. Knows nothing of tools, calls or control tags: the loop caps first and neutralises then.
-"""
+"""Results of tools as text, and the cap on their length."""
 
 from __future__ import annotations
 
@@ -21,26 +17,26 @@ __all__ = ["Capped", "as_text", "cap"]
 
 
 class Capped(NamedTuple):
-    """A text that is no longer than it may be, and whether the cap cut it."""
+    """A text of limited length, and whether it was cut."""
 
     text: str
     truncated: bool
 
 
 def cap(text: str, limit_bytes: int = 16384) -> Capped:
-    r"""Cut a text at a number of UTF-8 bytes, between two characters, and say so behind it.
+    r"""Cut a text to a number of UTF-8 bytes, at a character boundary, and append a notice.
 
     Parameters
     ----------
     text : str
-        Without lone surrogates.
+        Text without lone surrogates.
     limit_bytes : int
-        How many bytes may stand before the notice, which is not counted.
+        Maximum bytes of the text. The notice is not counted.
 
     Returns
     -------
     Capped
-        The same text when it fits.
+        The text, unchanged if it fits.
 
     Examples
     --------
@@ -62,27 +58,27 @@ def cap(text: str, limit_bytes: int = 16384) -> Capped:
 
 
 def as_text(value: Any) -> str:
-    """Write what a tool returned as text.
+    """Return the result of a tool as text.
 
-    A string stays as it is. None, booleans, mappings, lists, tuples, sets, dataclasses and pydantic models become JSON, members
-    in their order, sets sorted; everything else is ``str(value)``.
+    A string stays as it is. None, booleans, mappings, lists, tuples, sets, dataclasses and pydantic models become JSON, with
+    members in their order and sets sorted. Everything else becomes ``str(value)``.
 
     Parameters
     ----------
     value : Any
-        What the tool returned.
+        Result of the tool.
 
     Returns
     -------
     str
-        Where JSON has no form for a part, a last line says what was written as text.
+        The text. If JSON has no form for a part, a last line says which parts were written as text.
 
     Raises
     ------
     TypeError
-        For bytes, anywhere in the value, and for coroutines and generators.
+        If the value is a coroutine or a generator, or contains bytes.
     ValueError
-        For two keys that become one.
+        If two keys of a mapping are equal as text.
 
     Examples
     --------
@@ -119,7 +115,7 @@ def _is_dataclass(value: Any) -> bool:
 
 
 def _plain(value: Any, path: str, notes: list[str]) -> Any:
-    """Turn a value into JSON's own types; ``notes`` gets the path of each part that JSON cannot hold."""
+    """Convert a value to JSON types. Append the path of each part that JSON cannot represent to ``notes``."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):

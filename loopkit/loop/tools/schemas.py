@@ -1,8 +1,6 @@
-"""A Python function, or a JSON schema with a callable, as a tool: what the model is told, and how its arguments are checked.
+"""Tools made from Python functions or JSON schemas: the schema that is sent, and the check of arguments.
 
-A schema is plain JSON, settled when the tool is made: the same bytes in every process, so sets are sorted and the titles that
-pydantic invents are left out. Arguments are checked by what the schema was made from: pydantic's own model of the signature, or
-jsonschema, which fetches nothing. Knows nothing of who holds the tools, of epochs or of running one.
+A schema has the same bytes in every process: sets are sorted, and titles invented by pydantic are removed.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from loopkit.contract.messages import FunctionSchema, ToolSchema
 from loopkit.encoding import decode, encode
 from loopkit.errors import EncodeError, InvalidConfig, kind_of
 
-__all__ = ["AnyTool", "JsonTool", "Misfit", "Tool", "make_tool"]
+__all__ = ["AnyTool", "InvalidCall", "JsonTool", "Tool", "make_tool"]
 
 Arguments: TypeAlias = dict[str, Any]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -36,16 +34,18 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclasses.dataclass(frozen=True)
 class JsonTool:
-    """A tool that is described by a JSON schema.
+    """A tool with a JSON schema.
 
     Parameters
     ----------
-    name, description : str
-        What the model is told.
+    name : str
+        Name of the tool: 1 to 64 of ``A-Z a-z 0-9 _ -``.
+    description : str
+        What the tool does, for the model.
     parameters : mapping
-        JSON schema of the arguments, of ``type`` ``object``.
+        JSON schema of the arguments, with ``"type": "object"``.
     call : callable
-        Gets the arguments as one dictionary, once they fit the schema.
+        Called with the arguments as one dictionary, after they were checked against the schema.
 
     Examples
     --------
@@ -66,34 +66,39 @@ AnyTool: TypeAlias = Callable[..., Any] | JsonTool
 
 @dataclasses.dataclass(frozen=True)
 class Tool:
-    """A tool made ready."""
+    """A tool with its schema and the check of its arguments."""
 
     schema: ToolSchema
     check: Callable[[Arguments], Arguments]
-    "Arguments as the model wrote them -> as ``run`` takes them; raises :class:`Misfit`."
+    "Converts the model's arguments for ``run``, or raises :class:`InvalidCall`."
     run: Callable[[Arguments], Any]
-    asynchronous: bool
-    "What ``run`` returns is to be awaited."
+    is_async: bool
+    "True if ``run`` returns an awaitable."
 
 
-class Misfit(ValueError):
-    """A call that cannot be run as it is; the text is for the model."""
+class InvalidCall(ValueError):
+    """A call with an unknown tool or invalid arguments. The message is written for the model."""
 
 
 def make_tool(tool: AnyTool, name: str | None = None, description: str | None = None) -> Tool:
-    """Make a tool ready.
+    """Build a tool from a function or a JSON schema.
 
     Parameters
     ----------
     tool : callable or JsonTool
-        A plain Python function, ``async`` or not, or a method; or a JSON schema with a callable.
+        A Python function or method, ``async`` or not, or a JSON schema with a callable.
     name, description : str, optional
-        What to tell the model instead of the function's name and docstring, or the JsonTool's own.
+        Name and description for the model. The defaults are the function's name and docstring, or the JsonTool's own.
+
+    Returns
+    -------
+    Tool
+        The schema, the check of arguments and the callable.
 
     Raises
     ------
     InvalidConfig
-        When it cannot be a tool: says of which name, and why.
+        If no tool can be built. The message names the tool and the reason.
 
     Examples
     --------
@@ -107,7 +112,7 @@ def make_tool(tool: AnyTool, name: str | None = None, description: str | None = 
     >>> tool.check({"town": "Lima"})
     Traceback (most recent call last):
         ...
-    loopkit.loop.tools.schemas.Misfit: The arguments do not fit population: city: Missing required argument; \
+    loopkit.loop.tools.schemas.InvalidCall: The arguments do not fit population: city: Missing required argument; \
 town: Unexpected keyword argument
     """
     if isinstance(tool, JsonTool):
@@ -126,34 +131,34 @@ town: Unexpected keyword argument
             return call(**values)
     else:
         why = f"{kind_of(tool)} is neither a Python function nor a JsonTool"
-        raise InvalidConfig("tools", why, "Wrap it in a function with type hints and a docstring")
-    told = _json_value(description, f"tool {name}.description") if description else UNSET
-    schema = ToolSchema(function=FunctionSchema(name=name, description=told, parameters=parameters))
+        raise InvalidConfig("tools", why, "Write a function with type hints and a docstring")
+    text = _json_value(description, f"tool {name}.description") if description else UNSET
+    schema = ToolSchema(function=FunctionSchema(name=name, description=text, parameters=parameters))
     return Tool(schema, check, run, inspect.iscoroutinefunction(call))
 
 
 def _checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        rule = "It must be 1 to 64 of A-Z a-z 0-9 _ -; give name="
-        raise InvalidConfig("tools", f"'{_shown(name[:80])}' is not a tool's name", rule)
+        rule = "Use 1 to 64 of A-Z a-z 0-9 _ -, for example with name="
+        raise InvalidConfig("tools", f"'{_shown(name[:80])}' is not a valid tool name", rule)
     return name
 
 
 def _json_value(value: Any, member: str) -> Any:
-    """Make a value plain JSON that no one else holds."""
+    """Return a copy of a value as plain JSON."""
     try:
         return decode(encode(_sorted_sets(value), member))
     except EncodeError as error:
-        raise InvalidConfig(_shown(error.member), _shown(error.why), "A schema holds only what JSON can") from error
+        raise InvalidConfig(_shown(error.member), _shown(error.why), "Use only JSON values in a schema") from error
 
 
 def _shown(text: str) -> str:
-    """Make text from outside safe to show: without the brackets and bars that a control tag is made of."""
+    """Replace the brackets and bars that control tags are made of, so that a message contains no tag."""
     return re.sub("[][<>|\uff1c\uff1e\ufe64\ufe65\uff5c]", "·", text)
 
 
 def _sorted_sets(value: Any) -> Any:
-    """Give sets an order that does not depend on the process."""
+    """Sort sets, because their order differs between processes."""
     if isinstance(value, Mapping):
         return {key: _sorted_sets(inner) for key, inner in value.items()}
     if isinstance(value, set | frozenset):
@@ -164,7 +169,7 @@ def _sorted_sets(value: Any) -> Any:
 
 
 class _JsonSchema(GenerateJsonSchema):
-    """Pydantic's JSON schema without invented titles, and with sets among the defaults in order."""
+    """Pydantic's JSON schema without invented titles, and with sorted sets as defaults."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -175,26 +180,25 @@ class _JsonSchema(GenerateJsonSchema):
     def generate(self, schema: CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
         made = super().generate(schema, mode)
         for key, inner in made.get("$defs", {}).items():
-            if "title" in inner and key.endswith(inner["title"]):  # the class's own name; behind its module's where two are alike
+            if "title" in inner and key.endswith(inner["title"]):  # the class's name, with its module if two are equal
                 del inner["title"]
         return made
 
 
 def _from_function(name: str, function: Callable[..., Any]) -> tuple[Arguments, Callable[[Arguments], Arguments]]:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidConfig(f"tool {name}", "a generator gives no one result", "Return a list instead of yielding")
+        raise InvalidConfig(f"tool {name}", "generators are not supported", "Return a list")
     try:
         signature = inspect.signature(function, eval_str=True)
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
-        then = "Types in its hints must be found from the top of the module that it stands in"
-        raise InvalidConfig(f"tool {name}", f"a type hint cannot be read: {error}", then) from error
+        then = "Define the types of its hints at the top level of its module"
+        raise InvalidConfig(f"tool {name}", f"a type hint cannot be evaluated: {error}", then) from error
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-            then = "A model gives arguments by name: take that parameter by name too"
-            raise InvalidConfig(f"tool {name}", f"its parameter {parameter.name} is positional only", then)
+            then = "Models pass arguments by name: make it a keyword parameter"
+            raise InvalidConfig(f"tool {name}", f"its parameter {parameter.name} is positional-only", then)
 
-    # Pydantic calls this stand-in with the arguments that it has checked: were it the tool itself, an error of the tool's own
-    # would look like one of the arguments'.
+    # Pydantic calls this stand-in instead of the tool, so that an error inside the tool is not reported as an invalid argument.
     def stand_in(**values: Any) -> Arguments:
         return values
 
@@ -206,16 +210,18 @@ def _from_function(name: str, function: Callable[..., Any]) -> tuple[Arguments, 
         parameters = _json_value(adapter.json_schema(schema_generator=_JsonSchema), f"tool {name}.parameters")
     except PydanticUserError as error:
         why = str(error).partition("\n")[0].rstrip(".")
-        raise InvalidConfig(f"tool {name}", f"a type hint has no JSON schema: {why}", "Use types that JSON can hold") from error
+        raise InvalidConfig(
+            f"tool {name}", f"a type hint has no JSON schema: {why}", "Use types that have a JSON schema"
+        ) from error
 
     def check(arguments: Arguments) -> Arguments:
         try:
             return adapter.validate_json(encode(arguments, "arguments"))
         except EncodeError as error:
-            raise _misfit(name, [(error.member, error.why)]) from error
+            raise _invalid(name, [(error.member, error.why)]) from error
         except ValidationError as error:
             faults = error.errors(include_url=False, include_context=False, include_input=False)
-            raise _misfit(name, ((_dotted(fault["loc"]), fault["msg"]) for fault in faults)) from error
+            raise _invalid(name, ((_dotted(fault["loc"]), fault["msg"]) for fault in faults)) from error
 
     return parameters, check
 
@@ -223,24 +229,24 @@ def _from_function(name: str, function: Callable[..., Any]) -> tuple[Arguments, 
 def _from_json(name: str, tool: JsonTool) -> tuple[Arguments, Callable[[Arguments], Arguments]]:
     parameters = _json_value(tool.parameters, f"tool {name}.parameters")
     if not isinstance(parameters, dict) or parameters.get("type") != "object":
-        raise InvalidConfig(f"tool {name}.parameters", "it is not a JSON schema of an object", 'Begin it with "type": "object"')
+        raise InvalidConfig(f"tool {name}.parameters", "expected a JSON schema of an object", 'Start it with "type": "object"')
     kind = validator_for(parameters, default=Draft202012Validator)
     try:
         kind.check_schema(parameters)
     except SchemaError as error:
         where = f"tool {name}.parameters.{_dotted(error.absolute_path)}".removesuffix(".")
-        raise InvalidConfig(_shown(where), _shown(error.message[:200]), "Mend the JSON schema") from error
-    validator = kind(parameters, registry=References())  # without a registry of our own, jsonschema would fetch what $ref names
+        raise InvalidConfig(_shown(where), _shown(error.message[:200]), "Correct the JSON schema") from error
+    validator = kind(parameters, registry=References())  # with its default registry, jsonschema would fetch the targets of $ref
 
     def check(arguments: Arguments) -> Arguments:
         try:
             faults = [(_dotted(error.absolute_path), error.message) for error in validator.iter_errors(arguments)]
         except Unresolvable as error:
-            why = f"its schema refers to {error.ref!a}, which it does not hold; this tool cannot be called"
-            raise _misfit(name, [("schema", why)]) from error
+            why = f"its schema refers to {error.ref!a}, which it does not contain; this tool cannot be called"
+            raise _invalid(name, [("schema", why)]) from error
         if faults:
-            raise _misfit(name, faults)
-        return copy.deepcopy(arguments)  # the caller shows its own to others before the tool runs
+            raise _invalid(name, faults)
+        return copy.deepcopy(arguments)  # the caller passes its own to `allow` before the tool runs
 
     return parameters, check
 
@@ -249,8 +255,8 @@ def _dotted(path: Iterable[int | str]) -> str:
     return ".".join(map(str, path))
 
 
-def _misfit(name: str, faults: Iterable[tuple[str, str]]) -> Misfit:
-    told = [f"{where}: {why}" if where else why for where, why in faults]
-    text = "; ".join(fault if len(fault) <= 200 else f"{fault[:199]}…" for fault in told[:5])
-    more = f"; and {len(told) - 5} more" if len(told) > 5 else ""
-    return Misfit(f"The arguments do not fit {name}: {text}{more}")
+def _invalid(name: str, faults: Iterable[tuple[str, str]]) -> InvalidCall:
+    lines = [f"{where}: {why}" if where else why for where, why in faults]
+    text = "; ".join(fault if len(fault) <= 200 else f"{fault[:199]}…" for fault in lines[:5])
+    more = f"; and {len(lines) - 5} more" if len(lines) > 5 else ""
+    return InvalidCall(f"The arguments do not fit {name}: {text}{more}")

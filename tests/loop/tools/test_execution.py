@@ -86,7 +86,7 @@ class TestAllow:
         tool = JsonTool("remove", "", {"type": "object"}, lambda values: ran.append("ran"))
         with pytest.raises(InvalidConfig) as raised:
             port_of(tool, allow=lambda name, arguments: verdict).call("remove", "{}")
-        assert f"allow: it returned {verdict!r} for remove" in str(raised.value)
+        assert f"allow: it returned {verdict!r} for the tool remove" in str(raised.value)
         assert ran == []
 
     def test_it_is_asked_about_the_tool_that_will_run(self) -> None:

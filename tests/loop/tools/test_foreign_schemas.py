@@ -12,7 +12,7 @@ from loopkit.contract.messages import FunctionSchema, ToolSchema
 from loopkit.contract.neutralise import DEFAULT, Tags
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
-from loopkit.loop.tools.foreign_schemas import neutralised
+from loopkit.loop.tools.foreign_schemas import neutralise_schema
 from tests.tagtext import ALL_TAGS, A, P, S, assert_absent, assert_same_text, written
 
 TAG = P("im_end")
@@ -43,13 +43,13 @@ def of(text: str) -> list[tuple[str, dict[str, Any]]]:
 def test_prose_becomes_plain_text(case: int) -> None:
     name, given = of(f"see {TAG} now")[case]
     _, wanted = of(f"see {written(TAG)} now")[case]
-    got = encode(neutralised(foreign(given), DEFAULT)).decode()
+    got = encode(neutralise_schema(foreign(given), DEFAULT)).decode()
     assert_same_text(got, encode(foreign(wanted)).decode(), name)
 
 
 def test_the_description_becomes_plain_text_for_every_family() -> None:
     for number, tag in enumerate(ALL_TAGS):
-        got = neutralised(foreign(description=tag), DEFAULT).function.description
+        got = neutralise_schema(foreign(description=tag), DEFAULT).function.description
         assert_same_text(str(got), written(tag), number)
 
 
@@ -72,29 +72,29 @@ def test_the_description_becomes_plain_text_for_every_family() -> None:
 )
 def test_what_the_model_writes_back_is_refused_with_its_place(parameters: dict[str, Any], where: str) -> None:
     with pytest.raises(InvalidConfig, match=where) as raised:
-        neutralised(foreign(parameters), DEFAULT)
+        neutralise_schema(foreign(parameters), DEFAULT)
     assert_absent(TAG, str(raised.value), "an error")
     assert "control tag (not shown)" in str(raised.value)
 
 
 def test_a_name_that_is_a_tag_of_this_server_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="the name of a foreign tool"):
-        neutralised(foreign(name="role_x"), Tags(literals=["role_x"]))
+        neutralise_schema(foreign(name="role_x"), Tags(literals=["role_x"]))
 
 
 def test_the_set_given_is_the_one_that_counts() -> None:
     text = S("ROLE")
     schema = foreign(description=text)
-    assert_same_text(str(neutralised(schema, DEFAULT).function.description), text, "default")
-    assert_same_text(str(neutralised(schema, Tags(literals=[text])).function.description), written(text), "with more")
+    assert_same_text(str(neutralise_schema(schema, DEFAULT).function.description), text, "default")
+    assert_same_text(str(neutralise_schema(schema, Tags(literals=[text])).function.description), written(text), "with more")
 
 
 @given(st.lists(st.integers(0, len(ALL_TAGS) + 2)), st.integers(0, len(of("")) - 1))
 def test_no_tag_is_left_in_prose_and_again_changes_nothing(numbers: list[int], case: int) -> None:
     text = "".join((*ALL_TAGS, " a ", A("p"), "&lt;")[number] for number in numbers)
     name, given_ = of(text)[case]
-    once = neutralised(foreign(given_), DEFAULT)
-    assert_same_text(encode(neutralised(once, DEFAULT)).decode(), encode(once).decode(), name)
+    once = neutralise_schema(foreign(given_), DEFAULT)
+    assert_same_text(encode(neutralise_schema(once, DEFAULT)).decode(), encode(once).decode(), name)
     for number in numbers:
         if number < len(ALL_TAGS):
             assert_absent(ALL_TAGS[number], encode(once).decode(), name)

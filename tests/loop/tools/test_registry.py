@@ -15,7 +15,7 @@ from loopkit.contract.neutralise import Tags
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
 from loopkit.loop.tools.registry import Registry
-from loopkit.loop.tools.schemas import JsonTool, Misfit
+from loopkit.loop.tools.schemas import InvalidCall, JsonTool
 from tests.tagtext import P, S, assert_absent, assert_same_text, written
 
 OWN = ["find_tool", "call_tool", "clock"]
@@ -69,12 +69,12 @@ class TestCore:
     @pytest.mark.parametrize(
         ("name", "why"),
         [
-            ("weather", "tool weather: there is a tool of that name"),
-            ("clock", "tool clock: loopkit's own tool has that name"),
-            ("call_tool", "tool call_tool: loopkit's own tool has that name"),
-            ("find_tool", "tool find_tool: loopkit's own tool has that name"),
-            ("", "tools: '' is not a tool's name"),
-            ("a.b", "tools: 'a.b' is not a tool's name"),
+            ("weather", "tool weather: a tool of this name exists"),
+            ("clock", "tool clock: the name belongs to a tool of loopkit"),
+            ("call_tool", "tool call_tool: the name belongs to a tool of loopkit"),
+            ("find_tool", "tool find_tool: the name belongs to a tool of loopkit"),
+            ("", "tools: '' is not a valid tool name"),
+            ("a.b", "tools: 'a.b' is not a valid tool name"),
         ],
     )
     def test_a_name_that_cannot_be_had(self, name: str, why: str) -> None:
@@ -91,9 +91,9 @@ class TestCore:
 
     def test_the_repr_is_one_line(self) -> None:
         registry = Registry([weather])
-        assert repr(registry) == "Registry of 1 tool: core weather, to be found none"
+        assert repr(registry) == "Registry of 1 tool: core weather, found none"
         registry.add(read_page, core=False)
-        assert repr(registry) == "Registry of 2 tools: core weather, to be found read_page"
+        assert repr(registry) == "Registry of 2 tools: core weather, found read_page"
         assert "<td>read_page</td>" in registry._repr_html_()
 
 
@@ -236,7 +236,7 @@ class TestBind:
         ],
     )
     def test_a_call_that_cannot_be_run_says_what_to_do(self, name: str, arguments: dict[str, Any], told: str) -> None:
-        with pytest.raises(Misfit) as raised:
+        with pytest.raises(InvalidCall) as raised:
             Registry([weather]).bind(name, arguments)
         assert str(raised.value) == told
 

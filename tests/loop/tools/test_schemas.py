@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 
 from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig
-from loopkit.loop.tools.schemas import JsonTool, Misfit, make_tool
+from loopkit.loop.tools.schemas import InvalidCall, JsonTool, make_tool
 from tests.tagtext import P, assert_absent
 
 
@@ -133,7 +133,7 @@ class TestFunctions:
         take.__annotations__["exact"] = Exact  # a local class, which a hint that is a string would not find
         tool = make_tool(take)
         assert tool.check({"exact": {"at": 1, "tags": ["a"]}})["exact"].tags == ("a",)
-        with pytest.raises(Misfit, match=r"exact\.at: Input should be a valid number"):
+        with pytest.raises(InvalidCall, match=r"exact\.at: Input should be a valid number"):
             tool.check({"exact": {"at": "1", "tags": []}})
 
     @pytest.mark.parametrize(
@@ -148,14 +148,14 @@ class TestFunctions:
         ],
     )
     def test_what_does_not_fit_is_told_with_its_place(self, arguments: dict[str, Any], told: list[str]) -> None:
-        with pytest.raises(Misfit, match=r"^The arguments do not fit measure: ") as raised:
+        with pytest.raises(InvalidCall, match=r"^The arguments do not fit measure: ") as raised:
             make_tool(measure).check(arguments)
         assert all(text in str(raised.value) for text in told)
 
     def test_many_faults_are_told_in_short(self) -> None:
         def take(n: list[int]) -> None: ...
 
-        with pytest.raises(Misfit) as raised:
+        with pytest.raises(InvalidCall) as raised:
             make_tool(take).check({"n": ["x" * 1000] * 100})
         assert str(raised.value).endswith("; and 95 more")
         assert len(str(raised.value)) < 1200
@@ -200,24 +200,24 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("tool", "why"),
         [
-            (by_position, "tool by_position: its parameter x is positional only"),
-            (any_number, "tool any_number: its parameter x is positional only"),
-            (of_nowhere, "tool of_nowhere: a type hint cannot be read: name 'Nowhere' is not defined"),
+            (by_position, "tool by_position: its parameter x is positional-only"),
+            (any_number, "tool any_number: its parameter x is positional-only"),
+            (of_nowhere, "tool of_nowhere: a type hint cannot be evaluated: name 'Nowhere' is not defined"),
             (of_a_class, "tool of_a_class: a type hint has no JSON schema: "),
             (of_a_callable, "tool of_a_callable: a type hint has no JSON schema: Cannot generate a JsonSchema"),
             (not_a_number, r"tool not_a_number.*default: nan is not a JSON number"),
-            (yields, "tool yields: a generator gives no one result"),
-            (yields_later, "tool yields_later: a generator gives no one result"),
-            (lambda: 1, r"tools: '·lambda·' is not a tool's name"),
+            (yields, "tool yields: generators are not supported"),
+            (yields_later, "tool yields_later: generators are not supported"),
+            (lambda: 1, r"tools: '·lambda·' is not a valid tool name"),
             (print, "tools: a builtin_function_or_method is neither"),
             ({"type": "function"}, "tools: a dict is neither"),
-            (make("a b"), "tools: 'a b' is not a tool's name"),
-            (make("é"), "is not a tool's name"),
-            (make("a" * 65), "is not a tool's name"),
-            (make("name\n"), "is not a tool's name"),
-            (make(parameters={}), r"tool look\.parameters: it is not a JSON schema of an object"),
-            (make(parameters=[]), r"tool look\.parameters: it is not a JSON schema of an object"),
-            (make(parameters={"type": "string"}), r"tool look\.parameters: it is not a JSON schema of an object"),
+            (make("a b"), "tools: 'a b' is not a valid tool name"),
+            (make("é"), "is not a valid tool name"),
+            (make("a" * 65), "is not a valid tool name"),
+            (make("name\n"), "is not a valid tool name"),
+            (make(parameters={}), r"tool look\.parameters: expected a JSON schema of an object"),
+            (make(parameters=[]), r"tool look\.parameters: expected a JSON schema of an object"),
+            (make(parameters={"type": "string"}), r"tool look\.parameters: expected a JSON schema of an object"),
             (
                 make(parameters={"type": "object", "properties": {"n": {"type": "strng"}}}),
                 r"tool look\.parameters\.properties\.n\.type: 'strng' is not valid",
@@ -270,7 +270,7 @@ class TestJsonTools:
         if told is None:
             assert tool.check(arguments) == arguments
             return
-        with pytest.raises(Misfit) as raised:
+        with pytest.raises(InvalidCall) as raised:
             tool.check(arguments)
         assert str(raised.value) == f"The arguments do not fit look: {told}"
 
@@ -297,7 +297,7 @@ class TestJsonTools:
         elsewhere.write_text('{"type": "integer"}')
         for ref in ("#/$defs/none", elsewhere.as_uri()):
             tool = make_tool(make(parameters={"type": "object", "properties": {"n": {"$ref": ref}}}))
-            with pytest.raises(Misfit, match=r"its schema refers to .* which it does not hold"):
+            with pytest.raises(InvalidCall, match=r"its schema refers to .* which it does not contain"):
                 tool.check({"n": 1})
 
 
