@@ -140,10 +140,8 @@ class Registry:
             why = "the name belongs to a tool of loopkit" if name in self._own else "a tool of this name exists"
             raise InvalidConfig(f"tool {name}", why, "Pass another name with name=")
         schema = neutralise_schema(made.schema, self._tags) if foreign else made.schema
-        self._entries = {
-            **self._entries,
-            name: _Entry(made, core, foreign, schema),
-        }  # a new dict, because a running turn may read the old one
+        # a new dict, because a running turn may read the old one
+        self._entries = {**self._entries, name: _Entry(made, core, foreign, schema)}
 
     def use_tags(self, tags: Tags) -> None:
         """Neutralise the schemas of foreign tools with the tags of a session.
@@ -190,16 +188,13 @@ class Registry:
         """Return the schemas of the next baseline, in registration order. Empty if there are no tools."""
         if not self._entries and "recall" not in self._own:
             return ()
-        return (
-            *(entry.schema for entry in self._entries.values() if entry.is_core),
-            *(tool.schema for tool in self._own.values()),
-        )
+        core = (entry.schema for entry in self._entries.values() if entry.is_core)
+        return (*core, *(tool.schema for tool in self._own.values()))
 
     def schemas(self) -> dict[str, ToolSchema]:
         """Return the schema of every tool by name, including found tools and loopkit's own."""
-        return {name: entry.schema for name, entry in self._entries.items()} | {
-            name: tool.schema for name, tool in self._own.items()
-        }
+        entries: dict[str, _Entry | Tool] = {**self._entries, **self._own}
+        return {name: entry.schema for name, entry in entries.items()}
 
     @property
     def names(self) -> tuple[str, ...]:

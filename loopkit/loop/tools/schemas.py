@@ -210,9 +210,7 @@ def _from_function(name: str, function: Callable[..., Any]) -> tuple[Arguments, 
         parameters = _json_value(adapter.json_schema(schema_generator=_JsonSchema), f"tool {name}.parameters")
     except PydanticUserError as error:
         why = str(error).partition("\n")[0].rstrip(".")
-        raise InvalidConfig(
-            f"tool {name}", f"a type hint has no JSON schema: {why}", "Use types that have a JSON schema"
-        ) from error
+        raise InvalidConfig(f"tool {name}", f"a type hint has no JSON schema: {why}", "Use types that have one") from error
 
     def check(arguments: Arguments) -> Arguments:
         try:

@@ -113,8 +113,8 @@ class TestFunctions:
         method = make_tool(Meter().read)
         assert (method.schema.function.name, method.schema.function.description) == ("read", "Read the meter.")
         assert method.run(method.check({"at": 1})) == 2
-        assert not method.asynchronous
-        assert make_tool(soon).asynchronous
+        assert not method.is_async
+        assert make_tool(soon).is_async
 
     def test_any_further_arguments(self) -> None:
         def gather(first: int, **rest: int) -> dict[str, int]:
