@@ -115,7 +115,10 @@ def test_an_error_in_allow_says_that_it_is_one(tmp_path: Path) -> None:
 
 def test_a_model_that_the_server_does_not_list_is_refused_when_connecting() -> None:
     listed = answer('{"data":[{"id":"m1"}]}')
-    with Scripted([listed]) as script, pytest.raises(InvalidConfig, match="model: the server does not list 'gpt-9'. It lists m1"):
+    with (
+        Scripted([listed]) as script,
+        pytest.raises(InvalidConfig, match=r"model: the server does not list 'gpt-9'\. It lists m1"),
+    ):
         connect(script.url, model="gpt-9")
 
 
