@@ -28,20 +28,16 @@ from loopkit.engines.diagnosis import Diagnosis
 from loopkit.engines.observation import Observation
 from loopkit.engines.own_server import GENERATION
 from loopkit.errors import LogError
+from loopkit.logs.foreign.column_arrays import counts_column, ids_column, names_column, numbers_column, texts_column, times_column
 from loopkit.logs.foreign.conversation_tree import ConversationTrees, LoggedEpoch, LoggedSession, LoggedTurn, RequestRow
 from loopkit.logs.foreign.entries import Entry, LogTime, MessageEntry, RequestEntry, TextDigest, to_microseconds, to_rfc3339
 from loopkit.logs.foreign.text_source import TextSource
 from loopkit.logs.frames.columns import Columns, Message, Part, message, message_columns
-from loopkit.logs.frames.timestamps import parse_timestamps
 
 __all__ = ["Adapter", "build_parts", "merge_messages"]
 
 ROLES = {Role.User: "user", Role.Assistant: "assistant", Role.ToolResult: "tool", Role.System: "system"}
 COUNTS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens")
-NAT = np.datetime64("NaT", "us")
-MISSING_COUNTS, MISSING_NUMBERS, MISSING_TEXTS = (np.broadcast_to(np.array(value), 1 << 40) for value in (-1, np.nan, None))
-"Columns of missing values of any length, in the memory of one value."
-TIME_FORM = b"0000-00-00T00:00:00.000Z\0"
 Purpose: TypeAlias = Literal["usage", "digests", "texts"]
 "What a second reading of a file is for."
 TIMES = ("ttft_ms", "prompt_ms", "predicted_ms")
@@ -86,7 +82,7 @@ def _part(
     expectations, diagnoses = _judge(session, epoch, rows, prompt_only_sessions)
     usage = _usage(rows, expectations)
     _count_invalid_times(source, [row.request.time for row in rows], usage["time"])
-    times = np.concatenate([_times([epoch.started, epoch.ended]), usage["time"]])
+    times = np.concatenate([times_column([epoch.started, epoch.ended]), usage["time"]])
     return Part(
         source=adapter.NAME,
         path=str(source.path),
@@ -102,9 +98,9 @@ def _part(
         losses=_losses(rows, expectations, diagnoses),
         turns={
             "turn": np.arange(1, len(epoch.turns) + 1),
-            "time": _times([turn.time for turn in epoch.turns]),
-            "ended": _times([turn.ended or turn.time for turn in epoch.turns]),
-            "tool_calls": _counts([turn.tool_calls for turn in epoch.turns]),
+            "time": times_column([turn.time for turn in epoch.turns]),
+            "ended": times_column([turn.ended or turn.time for turn in epoch.turns]),
+            "tool_calls": counts_column([turn.tool_calls for turn in epoch.turns]),
         },
         messages=partial(reread.messages, session.id, epoch.number),
         requests=partial(reread.requests, session.id, epoch.number),
@@ -149,39 +145,39 @@ def _judge(
         )
         expectations.append(expectation)
         if row.previous is not None and expectation.lost_tokens:
-            diagnoses[index] = _cause(session, row, row.previous, index, expectation)
+            diagnoses[index] = _diagnose(session, row, row.previous, index, expectation)
             if diagnoses[index].cause == GENERATION:
                 prompt_only_sessions.add(session.id)
     return expectations, diagnoses
 
 
 def _usage(rows: list[RequestRow], expectations: list[Expectation]) -> dict[str, NDArray[Any]]:
-    calls = _columns(RequestEntry, [row.request for row in rows])
-    usages = _columns(Usage, calls["usage"])
+    requests = _columns(RequestEntry, [row.request for row in rows])
+    usages = _columns(Usage, requests["usage"])
     expected, exact, lost, shortfall = zip(*expectations) if rows else ((), (), (), ())
-    sizes = _counts(calls["request_bytes"])
-    missing = _counts([None] * len(rows))
+    sizes = counts_column(requests["request_bytes"])
+    missing = counts_column([None] * len(rows))
     columns: dict[str, NDArray[Any]] = {
         "request": np.arange(1, len(rows) + 1),
-        "turn": _counts([None if row.turn is None else row.turn.number for row in rows]),
-        "time": _times(calls["time"]),
-        "model": _names(calls["model"]),
-        **{name: _counts(usages[name]) for name in COUNTS},
-        **{name: _reals(usages[name]) for name in TIMES},
-        "expected_tokens": _counts(expected),
+        "turn": counts_column([None if row.turn is None else row.turn.number for row in rows]),
+        "time": times_column(requests["time"]),
+        "model": names_column(requests["model"]),
+        **{name: counts_column(usages[name]) for name in COUNTS},
+        **{name: numbers_column(usages[name]) for name in TIMES},
+        "expected_tokens": counts_column(expected),
         "expected_exact": np.array(exact, np.int8),
         "reusable_tokens": missing,
-        "shortfall": _texts(shortfall),
-        "finish_reason": _names(calls["finish_reason"]),
+        "shortfall": texts_column(shortfall),
+        "finish_reason": names_column(requests["finish_reason"]),
         "request_bytes": sizes,
         "new_bytes": np.diff(sizes, prepend=0) if rows and sizes.min() >= 0 else missing,
-        "request_sha256": _texts(calls["request_sha256"]),
-        "key": _ids(calls["key"]),
-        "response": _ids(calls["response"]),
-        "side": np.array(calls["is_side_chain"], np.int8),
+        "request_sha256": texts_column(requests["request_sha256"]),
+        "key": ids_column(requests["key"]),
+        "response": ids_column(requests["response"]),
+        "side": np.array(requests["is_side_chain"], np.int8),
     }
     judged = (columns["expected_tokens"] >= 0) | (columns["shortfall"] != None)  # noqa: E711
-    columns["lost_tokens"] = np.where((columns["cached_tokens"] >= 0) & judged, _counts(lost), -1)
+    columns["lost_tokens"] = np.where((columns["cached_tokens"] >= 0) & judged, counts_column(lost), -1)
     return columns
 
 
@@ -191,15 +187,15 @@ def _columns(kind: type[Struct], rows: Sequence[Struct]) -> dict[str, tuple[Any,
     return dict(zip(kind.__struct_fields__, values))
 
 
-def _cause(session: LoggedSession, row: RequestRow, previous: RequestRow, index: int, expectation: Expectation) -> Diagnosis:
-    now = dataclasses.replace(_seen(session, row, previous), request=index + 1)
+def _diagnose(session: LoggedSession, row: RequestRow, previous: RequestRow, index: int, expectation: Expectation) -> Diagnosis:
+    now = dataclasses.replace(_observation(session, row, previous), request=index + 1)
     others = [Observation(usage=Usage(), session=name, request=number) for name, number in row.request.other_requests]
-    found = judge(_seen(session, previous), now, others, expectation=expectation)
+    diagnosis = judge(_observation(session, previous), now, others, expectation=expectation)
     if row.request.verdict is not None:
-        found.evidence["provider_verdict"] = row.request.verdict
+        diagnosis.evidence["provider_verdict"] = row.request.verdict
         if row.request.missed_tokens is not None:
-            found.evidence["provider_missed_tokens"] = row.request.missed_tokens
-    return found
+            diagnosis.evidence["provider_missed_tokens"] = row.request.missed_tokens
+    return diagnosis
 
 
 def _losses(rows: list[RequestRow], expectations: list[Expectation], diagnoses: dict[int, Diagnosis]) -> Columns:
@@ -207,36 +203,36 @@ def _losses(rows: list[RequestRow], expectations: list[Expectation], diagnoses: 
     return {
         "request": np.array([index + 1 for index in diagnoses], np.int64),
         "row": np.array([*diagnoses], np.intp),
-        "time": _times([rows[index].request.time for index in diagnoses]),
-        "expected_tokens": _counts([each.expected_tokens for each in found]),
+        "time": times_column([rows[index].request.time for index in diagnoses]),
+        "expected_tokens": counts_column([each.expected_tokens for each in found]),
         "expected_exact": np.array([each.expected_exact for each in found], np.int8),
-        "reusable_tokens": _counts([None] * len(diagnoses)),
-        "cached_tokens": _counts([rows[index].request.usage.cached_tokens for index in diagnoses]),
-        "lost_tokens": _counts([each.lost_tokens for each in found]),
+        "reusable_tokens": counts_column([None] * len(diagnoses)),
+        "cached_tokens": counts_column([rows[index].request.usage.cached_tokens for index in diagnoses]),
+        "lost_tokens": counts_column([each.lost_tokens for each in found]),
         **{
-            name: _texts([getattr(each, name) for each in diagnoses.values()])
+            name: texts_column([getattr(each, name) for each in diagnoses.values()])
             for name in ("cause", "certainty", "fixable_by", "location")
         },
-        "evidence": _texts([encode(each.evidence).decode() for each in diagnoses.values()]),
+        "evidence": texts_column([encode(each.evidence).decode() for each in diagnoses.values()]),
     }
 
 
-def _seen(session: LoggedSession, row: RequestRow, previous: RequestRow | None = None) -> Observation:
+def _observation(session: LoggedSession, row: RequestRow, previous: RequestRow | None = None) -> Observation:
     """Return the observation of a request, without times if the clock went back."""
-    call = row.request
-    sent, answered = to_microseconds(row.sent), to_microseconds(call.time)
+    request = row.request
+    sent, answered = to_microseconds(row.sent), to_microseconds(request.time)
     before = None if previous is None else to_microseconds(previous.request.time)
     sound = sent is None or answered is None or before is None or before <= sent <= answered
     return Observation(
-        usage=call.usage,
+        usage=request.usage,
         session=session.id,
         epoch=row.epoch,
-        time=to_rfc3339(call.time) if sound else None,
+        time=to_rfc3339(request.time) if sound else None,
         elapsed_ms=None if sent is None or answered is None or not sound else (answered - sent) / 1000,
-        body=None if call.read_body is None else call.read_body(),
-        engine=call.engine,
-        model=call.model,
-        verdict=call.verdict,
+        body=None if request.read_body is None else request.read_body(),
+        engine=request.engine,
+        model=request.model,
+        verdict=request.verdict,
         kept_seconds=row.kept_seconds,
     )
 
@@ -257,8 +253,8 @@ class _Rereading:
         if (session, epoch, purpose) not in self._ready:
             source = TextSource(self._path, errors="report")  # the first reading reported its faults
             entries = self._entries(source, texts=purpose != "usage")
-            found = ConversationTrees(_with_digests(entries) if purpose == "digests" else entries, source).sessions.values()
-            self._ready = {(one.id, each.number, purpose): (one, each) for one in found for each in one.epochs}
+            sessions = ConversationTrees(_with_digests(entries) if purpose == "digests" else entries, source).sessions.values()
+            self._ready = {(each.id, part.number, purpose): (each, part) for each in sessions for part in each.epochs}
         if (session, epoch, purpose) not in self._ready:
             raise LogError(str(self._path), "the file has changed since it was loaded", "Load it again")
         return self._ready.pop((session, epoch, purpose))
@@ -273,7 +269,7 @@ class _Rereading:
             if row.request.block_hashes is not None:
                 yield Prompt(blocks=row.request.block_hashes)
             else:
-                yield dataclasses.replace(_seen(logged, row, row.previous), request=index + 1)
+                yield dataclasses.replace(_observation(logged, row, row.previous), request=index + 1)
 
 
 def _with_digests(entries: Iterator[Entry]) -> Iterator[Entry]:
@@ -315,50 +311,3 @@ def merge_messages(epoch: LoggedEpoch) -> Iterator[tuple[LoggedTurn | None, Reco
         assert isinstance(first.record, Record)
         texts = dict.fromkeys(entry.record.text for _, entry in ((turn, first), *more) if isinstance(entry.record, Record))
         yield turn, replace(first.record, text="\n".join(texts)), first.tool
-
-
-def _counts(values: Sequence[int | None]) -> NDArray[np.int64]:
-    if None in values:
-        if _is_unknown(values):
-            return MISSING_COUNTS[: len(values)]
-        values = [-1 if value is None else value for value in values]
-    return np.array(values, np.int64)
-
-
-def _reals(values: Sequence[float | None]) -> NDArray[np.float64]:
-    return MISSING_NUMBERS[: len(values)] if _is_unknown(values) else np.array(values, np.float64)  # None is NaN
-
-
-def _is_unknown(values: Sequence[object]) -> bool:
-    """Return True if all values are missing. Such columns take no memory."""
-    return values.count(None) == len(values)
-
-
-def _ids(values: Sequence[str | None]) -> NDArray[np.bytes_]:
-    """Return unique texts as fixed-size bytes, which take less memory than objects. b"" is missing."""
-    return np.array([b"" if value is None else value.encode("utf-8", "surrogatepass") for value in values], np.bytes_)
-
-
-def _texts(values: Sequence[str | None]) -> NDArray[np.object_]:
-    if _is_unknown(values):
-        return MISSING_TEXTS[: len(values)]
-    found = np.empty(len(values), np.object_)
-    found[:] = values
-    return found
-
-
-def _names(values: Sequence[str | None]) -> NDArray[np.object_]:
-    """Return texts with few distinct values, each stored once."""
-    known: dict[str | None, str | None] = {}
-    return _texts([known.setdefault(value, value) for value in values])
-
-
-def _times(values: Sequence[LogTime]) -> NDArray[np.datetime64]:
-    try:
-        return parse_timestamps(np.array(values, f"S{len(TIME_FORM)}"), TIME_FORM)  # the usual form, parsed at once
-    except ValueError:  # another form, or an invalid date
-        pass
-    missing = NAT.astype(int)
-    return np.array([missing if (at := to_microseconds(value)) is None else at for value in values], np.int64).view(
-        "datetime64[us]"
-    )

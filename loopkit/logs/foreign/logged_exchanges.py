@@ -25,7 +25,7 @@ from loopkit.server.completion.usage import normalise
 
 __all__ = ["LoggedExchange", "embedded_json", "engine_name", "exchange_entries", "response_facts", "to_log_time"]
 
-FEW = 8
+SLOT_CANDIDATES = 8
 "Number of earlier requests that are listed as possible users of the slot."
 ROLES = {
     "user": Role.User,
@@ -66,9 +66,9 @@ def exchange_entries(
     exchanges : iterable of LoggedExchange
         The exchanges in order of their responses.
     texts : bool
-        Add records with texts to the messages.
+        Whether messages have records with their texts.
     one_server : bool
-        True if one server is known to have answered all of them.
+        Whether one server is known to have answered all of them.
     """
     groups: dict[str, ConversationMatcher] = {}
     numbers: dict[tuple[str, int], int] = {}
@@ -92,7 +92,7 @@ def exchange_entries(
             follows = None if placement.follows is None else numbers[group, placement.follows]
             before = None if follows is None else str(follows)
             since = 0 if follows is None else follows + 1
-        others = answered[max(since, number - FEW) :] if one_server else ()
+        others = answered[max(since, number - SLOT_CANDIDATES) :] if one_server else ()
         counts[session] += 1
         answered.append((session, counts[session], exchange.sent))
         for index, message in enumerate(placement.new):

@@ -7,9 +7,7 @@ The lines around it are still read. A JSON document over several lines is recogn
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -22,20 +20,16 @@ from msgspec.structs import replace
 
 from loopkit.contract.records import Usage
 from loopkit.errors import SessionIOError, TornLog, describe
+from loopkit.logs.foreign.log_file import BOM, DECOMPRESS_ERRORS, open_log
 from loopkit.logs.problems import Errors, Problem
 
-__all__ = ["DECOMPRESS_ERRORS", "MAX_LINE_BYTES", "SourceLine", "TextSource", "first_member_names", "open_log"]
+__all__ = ["MAX_LINE_BYTES", "SourceLine", "TextSource"]
 
 T = TypeVar("T")
 
 BLOCK = 1 << 16
-TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:]', re.S)
 MAX_LINE_BYTES = 1 << 25
 "Longer lines are skipped."
-BOM = b"\xef\xbb\xbf"
-GZIP_MAGIC = b"\x1f\x8b"
-DECOMPRESS_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
-"Exceptions that a damaged gzip file raises."
 NEXT_VALUE = re.compile(rb"(?<=\n\})[ \t\r]*\n+(?=\{)")
 "Separator of two JSON values that each take several lines."
 BYTE_IN_MESSAGE = re.compile(r" \(byte (\d+)\)$")
@@ -312,36 +306,3 @@ def _is_json(data: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def open_log(path: Path) -> BinaryIO:
-    """Open a file, decompressing gzip."""
-    file = path.open("rb")
-    if file.peek(2)[:2] != GZIP_MAGIC:
-        return file
-    file.close()
-    return gzip.open(path)  # type: ignore[return-value]
-
-
-def first_member_names(head: bytes) -> frozenset[str]:
-    """Return the member names of the first JSON object in the first bytes of a file.
-
-    Examples
-    --------
-    >>> sorted(first_member_names(b'[{"a": {"b": ":"}, "c": [1, {"d'))
-    ['a', 'c']
-    """
-    names: set[str] = set()
-    depth, last, start = 0, b"", re.match(rb"[\s\[]*(?=\{)", head)
-    for match in TOKEN.finditer(head, start.end()) if start else ():
-        token = match[0]
-        if token in b"{[":
-            depth += 1
-        elif token in b"}]":
-            depth -= 1
-            if not depth:
-                break
-        elif token == b":" and depth == 1:
-            names.add(last[1:-1].decode("utf-8", "replace"))
-        last = token
-    return frozenset(names)

@@ -11,8 +11,9 @@ import pytest
 import loopkit as lk
 from loopkit.errors import TornLog
 from loopkit.logs.foreign.formats import openai_log, recognise
+from loopkit.logs.foreign.log_file import first_member_names
 from loopkit.logs.foreign.logged_exchanges import response_facts
-from loopkit.logs.foreign.text_source import SourceLine, TextSource, first_member_names
+from loopkit.logs.foreign.text_source import SourceLine, TextSource
 
 HERE = Path(__file__).parents[3] / "data" / "foreign" / "openai"
 

@@ -25,7 +25,8 @@ from loopkit.logs.foreign.formats import (
     traces,
 )
 from loopkit.logs.foreign.frame_parts import Adapter, build_parts, merge_messages
-from loopkit.logs.foreign.text_source import BOM, DECOMPRESS_ERRORS, TextSource, open_log
+from loopkit.logs.foreign.log_file import BOM, DECOMPRESS_ERRORS, open_log
+from loopkit.logs.foreign.text_source import TextSource
 from loopkit.logs.frames.columns import Part
 from loopkit.logs.problems import Errors, Problem
 

@@ -15,8 +15,9 @@ from msgspec import Raw
 
 from loopkit.encoding import decode
 from loopkit.logs.foreign.entries import Entry
+from loopkit.logs.foreign.log_file import first_member_names
 from loopkit.logs.foreign.logged_exchanges import LoggedExchange, embedded_json, exchange_entries, response_facts, to_log_time
-from loopkit.logs.foreign.text_source import SourceLine, TextSource, first_member_names
+from loopkit.logs.foreign.text_source import SourceLine, TextSource
 
 __all__ = ["NAME", "entries", "recognises"]
 

@@ -18,8 +18,9 @@ from msgspec import Raw, Struct
 
 from loopkit.encoding import decode, encode
 from loopkit.logs.foreign.entries import Entry
+from loopkit.logs.foreign.log_file import first_member_names
 from loopkit.logs.foreign.logged_exchanges import LoggedExchange, embedded_json, exchange_entries, response_facts, to_log_time
-from loopkit.logs.foreign.text_source import TextSource, first_member_names
+from loopkit.logs.foreign.text_source import TextSource
 
 __all__ = ["NAME", "entries", "recognises"]
 

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from loopkit.contract.provenance import Role
 from loopkit.encoding import decode
 from loopkit.logs.foreign.entries import ConversationStart, Entry, LogTime, MessageEntry, RequestEntry
+from loopkit.logs.foreign.log_file import first_member_names
 from loopkit.logs.foreign.logged_exchanges import engine_name
-from loopkit.logs.foreign.text_source import TextSource, first_member_names
+from loopkit.logs.foreign.text_source import TextSource
 from loopkit.server.completion.usage import normalise
 
 __all__ = ["NAME", "entries", "recognises"]

@@ -15,7 +15,8 @@ from msgspec import Meta, Struct
 
 from loopkit.contract.records import Usage
 from loopkit.logs.foreign.entries import Entry, RequestEntry
-from loopkit.logs.foreign.text_source import TextSource, first_member_names
+from loopkit.logs.foreign.log_file import first_member_names
+from loopkit.logs.foreign.text_source import TextSource
 from loopkit.server.completion.usage import LARGEST
 
 __all__ = ["BAILIAN", "MOONCAKE"]
