@@ -1,1 +1,1 @@
-"""What is sent and logged, byte for byte: messages, records, baselines, requests, control tags. No disk, no network."""
+"""What is sent and logged, byte for byte: messages, records, baselines, requests and control tags, without disk or network."""

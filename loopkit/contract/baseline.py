@@ -1,7 +1,7 @@
-"""The fixed prefix of every request of an epoch, and the replay of a log behind it.
+"""`Baseline`, the fixed prefix of every request of an epoch, and the replay of a log as messages.
 
-A baseline is a snapshot: assembled once from today's system prompt, memory block and tool schemas, written when the epoch opens,
-read back ever after. Knows where the memory block lies, not how it is made; nothing of servers or of the log's file.
+A baseline is a snapshot of system prompt, memory block and tool schemas. It is assembled and written when an epoch begins, and
+only read after that.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ __all__ = ["Baseline", "CoreSchemas", "memory_block", "messages"]
 
 
 class CoreSchemas(Protocol):
-    """What a baseline needs of a tool registry."""
+    """The part of a tool registry that a baseline needs."""
 
     def core_schemas(self) -> Sequence[ToolSchema]:
-        """The schemas that stand in the baseline, in registration order."""
+        """Return the tool schemas of the baseline, in registration order."""
 
 
 class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """System prompt and tool schemas, compared by value.
+    """The fixed prefix of every request of an epoch: system prompt and tool schemas. Compared by value.
 
     Parameters
     ----------
     system : str
-        The system prompt, the memory block behind it.
+        The system prompt, followed by the memory block.
     tools : tuple of ToolSchema
-        In registration order.
+        The tool schemas, in registration order.
 
     Examples
     --------
@@ -70,23 +70,28 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         memory: str | None = None,
         tags: Tags | None = None,
     ) -> Self:
-        """Take today's snapshot.
+        """Build a baseline from today's system prompt, memory block and tools.
 
         Parameters
         ----------
         config : Config
-            Holds the system prompt, as text or as a file, and the home.
+            Settings with the system prompt, as text or as a file, and the home.
         registry : CoreSchemas or None
-            Holds the tools; None for none.
+            The tools; None for no tools.
         memory : str, optional
-            The memory block; None reads ``<home>/memory/core.md`` if that is a file, ``""`` means no block.
+            The memory block. None reads ``<home>/memory/core.md`` if that file exists; ``""`` means no block.
         tags : Tags, optional
-            What to neutralise in the memory block; the default set where not given. The owner's system prompt is never touched.
+            Control tags to neutralise in the memory block; by default the default set. The system prompt is never changed.
+
+        Returns
+        -------
+        Baseline
+            The new baseline.
 
         Raises
         ------
         BaselineError
-            When the system prompt or the memory block cannot be read or encoded; names the file.
+            If the system prompt or the memory block cannot be read or encoded. The message names the file.
         """
         system = config.system or ""
         if config.system_file is not None:
@@ -109,12 +114,12 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self._card().html()
 
     def to_json(self) -> bytes:
-        """The bytes of the baseline's file: declared order, nothing sorted, no final newline.
+        """Return the bytes of the baseline file: members in declared order, nothing sorted, no final newline.
 
         Raises
         ------
         BaselineError
-            When a member cannot be encoded; names it.
+            If a member cannot be encoded. The message names the member.
         """
         try:
             return encode(self, "baseline")
@@ -122,24 +127,29 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise BaselineError(None, f"{error.member} cannot be encoded: {error.why}") from error
 
     def hash(self) -> Sha256Hash:
-        """SHA-256 of :meth:`to_json`."""
+        """Return the SHA-256 of :meth:`to_json`."""
         return Sha256Hash.of(self.to_json())
 
     @classmethod
     def from_json(cls, text: bytes | str, path: str | None = None) -> Self:
-        """Decode a baseline, strictly.
+        """Decode a baseline strictly.
 
         Parameters
         ----------
         text : bytes or str
-            What :meth:`to_json` gave.
+            Result of :meth:`to_json`.
         path : str, optional
-            The file that it comes from, for the error.
+            File of the baseline, for the error message.
+
+        Returns
+        -------
+        Baseline
+            The decoded baseline.
 
         Raises
         ------
         BaselineError
-            Says why: not UTF-8, not JSON, an unknown member, a wrong type.
+            If the text is not UTF-8 or JSON, or has an unknown member or a wrong type.
         """
         try:
             if isinstance(text, bytes):
@@ -152,7 +162,23 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """Read a baseline file; see :meth:`from_json`."""
+        """Read a baseline file.
+
+        Parameters
+        ----------
+        path : Path or str
+            The file, such as ``0.baseline.json``.
+
+        Returns
+        -------
+        Baseline
+            The decoded baseline.
+
+        Raises
+        ------
+        BaselineError
+            If the file cannot be read or decoded. The message names the file.
+        """
         try:
             data = Path(path).read_bytes()
         except OSError as error:
@@ -161,15 +187,15 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def memory_block(home: Path) -> str:
-    """What stands in ``<home>/memory/core.md``; empty where there is no such file.
+    """Return the content of ``<home>/memory/core.md``; empty if the file does not exist.
 
     Raises
     ------
     BaselineError
-        When it cannot be read.
+        If the file cannot be read.
     """
     path = home / "memory" / "core.md"
-    with contextlib.suppress(PermissionError):  # which reading it then tells
+    with contextlib.suppress(PermissionError):  # reading the file raises it again
         if not path.is_file():
             return ""
     return _read_text(path, "memory block")
@@ -186,19 +212,19 @@ def _read_text(path: Path, what: str) -> str:
 
 
 def messages(baseline: Baseline, records: Iterable[LogRecord]) -> list[ChatMessage]:
-    """Replay a log: the system message, then every record that is sent.
+    """Replay a log as messages: the system message, then a message for every record that is sent.
 
     Parameters
     ----------
     baseline : Baseline
-        The epoch's.
+        Baseline of the epoch.
     records : iterable of LogRecord
-        The epoch's, in order.
+        Records of the epoch, in order.
 
     Returns
     -------
     list of ChatMessage
-        The replay of a prefix of the records is a prefix of the replay.
+        The messages. The replay of a prefix of the records is a prefix of the replay.
 
     Examples
     --------
@@ -216,12 +242,12 @@ def messages(baseline: Baseline, records: Iterable[LogRecord]) -> list[ChatMessa
 
 
 def system_message(baseline: Baseline) -> ChatMessage:
-    """The one system message of an epoch."""
+    """Return the system message of an epoch."""
     return ChatMessage(role="system", content=baseline.system)
 
 
 def message_of(record: LogRecord) -> ChatMessage | None:
-    """The message that a record is replayed as, or None. Names every kind: a new one fails the type check here."""
+    """Return the message of a record, or None. A new kind of record fails the type check here."""
     match record:
         case SessionStart():
             return None

@@ -1,7 +1,6 @@
-"""Words of the wire: chat messages, tool calls and tool schemas, as frozen msgspec Structs.
+"""Chat messages, tool calls and tool schemas as they are sent, as frozen msgspec Structs.
 
-A message's members are sent as they came: one that is ``UNSET`` is not sent, and what the model wrote stays bytes
-(``msgspec.Raw``). Knows nothing of the log or of servers.
+A member that is ``UNSET`` is not sent. The model's output stays bytes (``msgspec.Raw``).
 """
 
 from __future__ import annotations
@@ -28,60 +27,60 @@ __all__ = [
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """A record or a part of one: strict, and out of the garbage collector's sight, for what JSON holds has no cycles.
+    """Base of records and their parts: strict, and not tracked by the garbage collector, because JSON has no cycles.
 
-    The type checker wants frozen and kw_only said again of each.
+    The type checker requires frozen and kw_only again in each subclass.
     """
 
 
 class Lined(Part, frozen=True, kw_only=True):
-    """A part that shows itself on one line, without the members that it does not have."""
+    """A part whose repr is one line without absent members."""
 
     def __repr__(self) -> str:
         members = ((name, getattr(self, name)) for name in self.__struct_fields__ if name != "time")
-        facts = [(name, _told(value)) for name, value in members if value is not msgspec.UNSET and value is not None]
+        facts = [(name, _one_line(value)) for name, value in members if value is not msgspec.UNSET and value is not None]
         return Card(type(self).__name__, facts, spare=[name for name, value in facts if value in ("True", "False")]).text()
 
 
-def _told(value: object) -> str:
+def _one_line(value: object) -> str:
     return f"{value:,}" if type(value) is int else " ".join(str(value).split())
 
 
 class Extra(Part, frozen=True, kw_only=True):
-    """What else the server put into an assistant message."""
+    """Other members that the server put into an assistant message."""
 
     reasoning_name: str | UnsetType = UNSET
-    "The member that the reasoning came under, where it was not ``reasoning_content``."
+    "Name of the member with the reasoning, if it was not ``reasoning_content``."
     members: dict[str, Raw] | UnsetType = UNSET
-    "Members that loopkit does not know, in their order, as bytes."
+    "Members that loopkit does not know, in order, as bytes."
 
 
 class ToolCallFunction(msgspec.Struct, frozen=True, gc=False):
-    """Name and arguments of a call; members that loopkit does not know are passed over here, and kept in the log."""
+    """Name and arguments of a call. Other members are ignored here; the log keeps them."""
 
     name: str
     arguments: str
 
 
 class ToolCall(msgspec.Struct, frozen=True, gc=False):
-    """A call that the model made."""
+    """A tool call of the model."""
 
     id: str
     function: ToolCallFunction
 
 
 class FunctionSchema(Part, frozen=True, kw_only=True):
-    """The function of a tool, as the model is told of it."""
+    """The function of a tool, as the model sees it."""
 
     name: str
     description: str | UnsetType = UNSET
     parameters: dict[str, Any]
-    "JSON schema of the arguments, members in their order."
+    "JSON schema of the arguments; members keep their order."
     strict: bool | UnsetType = UNSET
 
 
 class ToolSchema(Part, frozen=True, kw_only=True):
-    """A tool, in the form of OpenAI's ``tools``.
+    """A tool in the form of OpenAI's ``tools``.
 
     Examples
     --------
@@ -94,7 +93,7 @@ class ToolSchema(Part, frozen=True, kw_only=True):
 
 
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it is sent; a member that is UNSET is not sent."""
+    """A message of a request. A member that is UNSET is not sent."""
 
     role: Literal["system", "user", "assistant", "tool"]
     tool_call_id: str | UnsetType = UNSET
@@ -102,11 +101,11 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_content: str | UnsetType | None = UNSET
     tool_calls: Raw | UnsetType = UNSET
     extra: Extra | UnsetType = UNSET
-    "Not a member of its own: its members join the message."
+    "Its members are added to the message; it is not sent as a member itself."
 
 
 def encode_message(message: ChatMessage) -> bytes:
-    """Encode a message for the wire; every member unchanged, present or absent as it came.
+    """Encode a message for a request. Every member is unchanged, and absent members stay absent.
 
     Examples
     --------

@@ -1,8 +1,4 @@
-"""A `Record`: one normalised unit of what was said, from any source, and where it stands there.
-
-Adapters and sessions make these; nothing downstream learns whether one came from loopkit, from another tool's log or from a
-socket. Knows nothing of files, models or stores.
-"""
+"""`Record`: one normalised unit of a transcript from any source, and its position in the source."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ __all__ = ["Provenance", "Record", "Role"]
 
 
 class Role(StrEnum):
-    """Who said it, written so in JSON and SQL.
+    """Author of a record, as written in JSON and SQL.
 
     Examples
     --------
@@ -32,12 +28,12 @@ class Role(StrEnum):
 
 
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a record stands."""
+    """Position of a record in its source."""
 
     source: Annotated[str, msgspec.Meta(min_length=1)]
-    "The transcript's own id, never a path; ``<session>/<epoch>`` for a loopkit session."
+    "Id of the transcript, never a path; ``<session>/<epoch>`` for a loopkit session."
     offset: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-    "Within the source; of a file, the byte offset of the line."
+    "Position in the source; for a file, the byte offset of the line."
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,5 +48,5 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: Role
     text: str
     timestamp: Annotated[str, msgspec.Meta(pattern=f"^(?:{TIME.pattern})$")] | None
-    "RFC 3339 in UTC, to the microsecond, such as a `Timestamp`; None where the source does not say."
+    "RFC 3339 in UTC with microseconds, as in `Timestamp`; None if the source has no time."
     provenance: Provenance

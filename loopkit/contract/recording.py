@@ -1,7 +1,7 @@
-"""One request of an agent that is not loopkit's own, as it was recorded: a line of ``<home>/recordings/<id>.jsonl``.
+"""Recorded requests of agents other than loopkit: the lines of ``<home>/recordings/<id>.jsonl``.
 
-It is framed as a session's lines are, but of no session: whose conversation a request goes on with is found out when it is read.
-Holds what was sent and what was said of it, never a header. Knows nothing of files or of HTTP.
+The lines have the same checksums as a session's lines. Conversations are reconstructed when a recording is loaded. Headers are
+never recorded.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ __all__ = ["RecordedRequest", "decode_recorded", "encode_recorded"]
 
 
 class RecordedRequest(Part, frozen=True, kw_only=True, tag_field="kind", tag="recorded"):
-    """One request that an agent sent, and what came of it."""
+    """One request that an agent sent, and its response."""
 
     time: Time
-    "When its answer had ended."
+    "When the response ended."
     request: Number
-    "1, 2, 3, … as answers ended; a number left out is a request whose line could not be written."
+    "1, 2, 3, … in the order in which responses ended. A missing number is a request whose line could not be written."
     sent: Time
-    "When it was sent."
+    "When the request was sent."
     path: str
-    "Of the URL, without its query."
+    "Path of the URL, without the query."
     body: str
-    "The very text that was sent."
+    "The exact text of the request's body."
     status: int | None
-    "Of HTTP; None where no answer came."
+    "HTTP status; None if there was no response."
     ended: Literal["whole", "hung_up", "cut", "failed"]
-    "How the answer did: the client hung up, the server broke off, an error stood in it."
+    "``hung_up``: the client closed the connection. ``cut``: the server did. ``failed``: the response contained an error."
     usage: Usage
     reported: Raw | UnsetType = UNSET
-    "The server's own usage, where it does not add up."
+    "The server's original usage object, if its numbers are inconsistent."
     finish_reason: str | None
     response_id: str | None
     model: str | None
-    "As the answer names it, else as the request does."
+    "Model named by the response, or else by the request."
     engine: str | None
-    "Where the answer tells it: ``llama.cpp``, ``openai``, ``anthropic``."
+    "Engine, if the response identifies it: ``llama.cpp``, ``openai``, ``anthropic``."
     elapsed_ms: Milliseconds
-    "From sending the request to the end of its answer."
+    "Time from sending the request to the end of the response, in milliseconds."
 
     @property
     def answered(self) -> bool:
-        """Whether it is a completed request."""
+        """True if the response is complete and successful."""
         return self.ended == "whole" and self.status is not None and 200 <= self.status < 300
 
 
@@ -59,12 +59,12 @@ _decoder = msgspec.json.Decoder(RecordedRequest)
 
 
 def encode_recorded(record: RecordedRequest) -> bytes:
-    """Encode a record, without ``crc``.
+    """Encode a record without ``crc``.
 
     Raises
     ------
     EncodeError
-        When it holds what JSON or its type cannot.
+        If JSON or the record's type cannot represent a value.
     """
     data = encode(record, "recorded")
     try:
@@ -75,12 +75,12 @@ def encode_recorded(record: RecordedRequest) -> bytes:
 
 
 def decode_recorded(data: bytes) -> RecordedRequest:
-    """Decode a line of a recording, without ``crc``, strictly.
+    """Decode a line of a recording without ``crc`` strictly.
 
     Raises
     ------
     ValueError
-        With the reason and the member.
+        If the line is invalid. The message names the member and the reason.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Words of the log: records and usage numbers, as frozen msgspec Structs.
+"""The records of a log, as frozen msgspec Structs.
 
-A record's members are declared here in the order in which they are written; a member marked ``UNSET`` may be absent, and absent,
-null and empty are three different things. Unknown members and kinds are refused. What the model wrote is kept as bytes
-(``msgspec.Raw``). Knows nothing of files, of the order of records, or of servers; ``loopkit/session/FORMAT.md`` is the document.
+Members are declared in the order in which they are written. A member with the default ``UNSET`` may be absent. Absent, null and
+empty are three different things. Unknown members and kinds are refused. The model's output is kept as bytes (``msgspec.Raw``).
+``loopkit/session/FORMAT.md`` documents the format.
 """
 
 from __future__ import annotations
@@ -48,78 +48,78 @@ Milliseconds = Annotated[float, Meta(ge=0)]
 Hash = Annotated[str, Meta(min_length=64, max_length=64)]
 Time = Annotated[str, Meta(min_length=27, max_length=27)]
 
-# What the decoder does not look at: it knows lengths in C, but patterns only one by one in Python. See check_raw.
+# The decoder checks lengths in C, but patterns only one value at a time in Python. So check_raw checks the digits.
 _HEX = re.compile(r"[0-9a-f]*")
 
 
 class Usage(Part, frozen=True, kw_only=True):
-    """What a server said of one request; None where it said nothing. None is not zero."""
+    """Usage numbers of one request, as the server reported them. None means "not reported", which differs from zero."""
 
     prompt_tokens: Count | None = None
-    "Tokens of the whole prompt, cached ones included."
+    "Tokens of the whole prompt, including cached tokens."
     cached_tokens: Count | None = None
-    "Of these, taken from the prompt cache."
+    "Prompt tokens that came from the prompt cache."
     cache_write_tokens: Count | None = None
-    "Of these, written to the cache at a price (hosted engines)."
+    "Prompt tokens that the provider charged for writing to its cache."
     completion_tokens: Count | None = None
-    "Tokens written, reasoning and the end token included."
+    "Tokens of the completion, including reasoning and the end token."
     reasoning_tokens: Count | None = None
-    "Of these, reasoning."
+    "Completion tokens that are reasoning."
     ttft_ms: Milliseconds | None = None
-    "From sending the request to the first token, measured here, in milliseconds."
+    "Time from sending the request to the first token, in milliseconds, measured by the client."
     prompt_ms: Milliseconds | None = None
-    "Reading the prompt, measured by the server, in milliseconds."
+    "Time to process the prompt, in milliseconds, measured by the server."
     predicted_ms: Milliseconds | None = None
-    "Writing the completion, measured by the server, in milliseconds."
+    "Time to generate the completion, in milliseconds, measured by the server."
 
     @property
     def read_tokens(self) -> int | None:
-        """Prompt tokens that the server had to read: prompt less cached, None where either is not known."""
+        """Prompt tokens that the server processed: prompt tokens less cached tokens; None if either is unknown."""
         if self.prompt_tokens is None or self.cached_tokens is None:
             return None
         return self.prompt_tokens - self.cached_tokens
 
 
 class ServerFacts(Part, frozen=True, kw_only=True):
-    """What the server said of itself when the epoch began."""
+    """Facts about the server when the epoch began; None where it did not report them."""
 
     engine: str | None = None
     build: str | None = None
     model: str | None = None
     context_size: Count | None = None
-    "Tokens that one conversation may hold."
+    "Maximum tokens of one conversation."
 
 
 class TagsFacts(Part, frozen=True, kw_only=True):
-    """The neutralising set that new text of the epoch goes through."""
+    """The set of control tags that are neutralised in new text of the epoch."""
 
     id: str
     literals: tuple[str, ...] | UnsetType = UNSET
-    "Tags beyond the default shapes; absent where the id names a default."
+    "Tags that the default shapes do not cover; absent if the id names a default set."
     cuts: tuple[str, ...] | UnsetType = UNSET
-    "Words that the server's template deletes from text, in its order."
+    "Strings that the server's template deletes from text, in the template's order."
 
 
 class Carried(Part, frozen=True, kw_only=True):
-    """What an epoch took over from the one before."""
+    """The records that an epoch carried over from an earlier one."""
 
     kind: str
     "``turn``, ``summary`` or ``text``."
     from_epoch: Count
     records: Count
-    "How many records after ``session_start`` are carried."
+    "Number of carried records, directly after ``session_start``."
 
 
 class Forked(Part, frozen=True, kw_only=True):
-    """Where a forked session comes from."""
+    """The source of a forked or salvaged session."""
 
     session: str
     epoch: Count
     line: Number
-    "The last line of the original that was taken over."
+    "Last line of the original log that was copied."
 
 
-_NAMES_IN_LOGS = {"fixable_by": "mendable_by", "location": "where"}  # unchanged in files, so that older logs load
+_NAMES_IN_LOGS = {"fixable_by": "mendable_by", "location": "where"}  # the names in log files never change
 
 
 class _Record(Lined, frozen=True, kw_only=True, tag_field="kind"):
@@ -133,10 +133,10 @@ class SessionStart(_Record, frozen=True, kw_only=True, tag="session_start"):
     session: str
     epoch: Count
     slot: Count | None
-    "The llama-server slot that the session is pinned to, or None."
+    "llama-server slot that the session is pinned to, or None."
     baseline_sha256: Hash
     options: dict[str, Any]
-    "The pinned members of every request body, in their order."
+    "Pinned members of every request body, in order."
     server: ServerFacts
     tags: TagsFacts
     carried: Carried | UnsetType = UNSET
@@ -144,17 +144,17 @@ class SessionStart(_Record, frozen=True, kw_only=True, tag="session_start"):
 
 
 class User(_Record, frozen=True, kw_only=True, tag="user"):
-    """What the person asked; ``time`` is when."""
+    """A user message; ``time`` is when it was asked."""
 
     content: str
     neutralised: Number | UnsetType = UNSET
-    "How many control tags were written as text."
+    "Number of control tags that were neutralised."
     replaced: Number | UnsetType = UNSET
-    "How many lone surrogates became U+FFFD."
+    "Number of lone surrogates that were replaced by U+FFFD."
 
 
 class Assistant(_Record, frozen=True, kw_only=True, tag="assistant"):
-    """The model's own output, as the server returned it."""
+    """The model's output, exactly as the server returned it."""
 
     content: str | UnsetType | None = UNSET
     reasoning_content: str | UnsetType | None = UNSET
@@ -164,27 +164,27 @@ class Assistant(_Record, frozen=True, kw_only=True, tag="assistant"):
     replaced: Number | UnsetType = UNSET
 
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls, decoded; empty when there are none.
+        """Return the decoded tool calls; empty if there are none.
 
         Raises
         ------
         ValueError
-            When ``tool_calls`` does not hold an array of calls.
+            If ``tool_calls`` does not contain an array of calls.
         """
         if self.tool_calls is UNSET:
             return ()
         try:
-            str(self.tool_calls, "utf-8")  # the decoder does not look at the members that it passes over
+            str(self.tool_calls, "utf-8")  # the decoder does not check UTF-8 in members that it skips
             return _calls_decoder.decode(self.tool_calls) or ()
         except RecursionError:
             raise ValueError("nested too deep") from None
 
 
 class ToolResult(_Record, frozen=True, kw_only=True, tag="tool_result"):
-    """What a tool answered, as the model gets it."""
+    """The result of a tool call, as the model gets it."""
 
     call: Number
-    "The number of the call within the session."
+    "Number of the call within the session."
     tool_call_id: str
     name: str
     content: str
@@ -195,7 +195,7 @@ class ToolResult(_Record, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class UsageRecord(_Record, frozen=True, kw_only=True, tag="usage"):
-    """One completed request: what was sent, what it cost."""
+    """One completed request: its hash, usage and timings."""
 
     request: Number
     "1, 2, 3, … within the epoch."
@@ -206,9 +206,9 @@ class UsageRecord(_Record, frozen=True, kw_only=True, tag="usage"):
     expected_exact: bool | UnsetType = UNSET
     reusable_tokens: Count | UnsetType | None = UNSET
     shortfall: str | UnsetType = UNSET
-    "Why fewer tokens than expected were cached, where that is nobody's fault."
+    "Why fewer tokens than expected were cached, if nobody can fix it."
     reported: Raw | UnsetType = UNSET
-    "The server's own usage, where it does not add up."
+    "The server's original usage object, if its numbers are inconsistent."
     finish_reason: str | None
     response_id: str | None
     attempts: Number
@@ -216,7 +216,7 @@ class UsageRecord(_Record, frozen=True, kw_only=True, tag="usage"):
 
 
 class CacheLoss(_Record, frozen=True, kw_only=True, tag="cache_loss", rename=_NAMES_IN_LOGS):
-    """Tokens that the cache should have had and the server read again."""
+    """Tokens that should have been cached, but were processed again."""
 
     request: Number
     expected_tokens: Count
@@ -228,7 +228,7 @@ class CacheLoss(_Record, frozen=True, kw_only=True, tag="cache_loss", rename=_NA
     certainty: Literal["confirmed", "suspected", "unexplained"]
     fixable_by: Literal["client", "template", "server", "provider", "nobody"] | None
     location: str | None
-    "The member, message or event that the evidence points at."
+    "Member, message or event that the evidence refers to."
     evidence: dict[str, Any]
     provider_verdict: str | UnsetType = UNSET
 
@@ -242,12 +242,12 @@ class EpochEnd(_Record, frozen=True, kw_only=True, tag="epoch_end"):
 
 
 class ReplayRecord(_Record, frozen=True, kw_only=True, tag="replay", rename=_NAMES_IN_LOGS):
-    """One request of a replay: a line of ``<home>/replays/<id>.jsonl``, framed as a session's lines are, but of no session."""
+    """One request of a replay: a line of ``<home>/replays/<id>.jsonl``, with the same checksums as a session's lines."""
 
     session: str | None
-    "The session replayed, or None where the requests come from elsewhere; the same in every line of a log."
+    "The replayed session; None if the requests are not from a session. The same in every line of a log."
     variant: str | None
-    "What was changed on purpose; None where every body is the recorded one; the same in every line of a log."
+    "The variant that was applied; None if the bodies are unchanged. The same in every line of a log."
     request: Number
     "1, 2, 3, … within the log."
     request_sha256: Hash
@@ -280,22 +280,12 @@ _replay_decoder = msgspec.json.Decoder(ReplayRecord)
 
 
 def encode_record(record: LogRecord | ReplayRecord) -> bytes:
-    """Encode a record, without ``crc``, and check that it reads back as the same record.
-
-    Parameters
-    ----------
-    record : LogRecord or ReplayRecord
-        The record.
-
-    Returns
-    -------
-    bytes
-        ``{"kind":…,"time":…,…}``
+    """Encode a record without ``crc``, as ``{"kind":…,"time":…,…}``, and check that decoding gives the same record.
 
     Raises
     ------
     EncodeError
-        When a member holds what JSON or the record's type cannot; names it.
+        If JSON or the record's type cannot represent a member. The message names the member.
 
     Examples
     --------
@@ -313,32 +303,44 @@ _AnyRecord = TypeVar("_AnyRecord", bound=LogRecord | ReplayRecord)
 
 
 class Settled(NamedTuple, Generic[_AnyRecord]):
-    """A record as it will read back, and its one form as bytes."""
+    """A record as a reader will decode it, and its bytes."""
 
     record: _AnyRecord
     data: bytes
 
 
 def settle(record: _AnyRecord) -> Settled[_AnyRecord]:
-    """Encode a record as :func:`encode_record` does, and give what a reader will get, so that memory holds what was written."""
+    """Encode a record, and return it as a reader will decode it, so that memory and log agree.
+
+    Raises
+    ------
+    EncodeError
+        As in :func:`encode_record`.
+    """
     kind = str(record.__struct_config__.tag)
     if not isinstance(record.time, Timestamp) and (not isinstance(record.time, str) or not TIME.fullmatch(record.time)):
         raise EncodeError(f"{kind}.time", f"{record.time!a} is not a Timestamp")
     plain = isinstance(record, (User, ToolResult))
     data = encode_texts(record, kind) if plain else encode(record, kind)
     try:
-        again = decode_replay(data) if isinstance(record, ReplayRecord) else decode_record(data)
+        decoded = decode_replay(data) if isinstance(record, ReplayRecord) else decode_record(data)
     except ValueError as error:
         raise EncodeError(kind, str(error)) from error
-    if again != record:
-        names = (name for name in record.__struct_fields__ if getattr(record, name) != getattr(again, name, UNSET))
-        raise EncodeError(f"{kind}.{next(names, '')}", "it does not read back as the value that it was")
-    # In any other record 5 may stand for a float: it is equal to 5.0, and is written as that.
-    return Settled(cast(_AnyRecord, again), data if plain else encode_texts(again, kind))
+    if decoded != record:
+        names = (name for name in record.__struct_fields__ if getattr(record, name) != getattr(decoded, name, UNSET))
+        raise EncodeError(f"{kind}.{next(names, '')}", "decoding it gives another value")
+    # In other records, a float member may contain the int 5. It equals 5.0 and is written as 5.0.
+    return Settled(cast(_AnyRecord, decoded), data if plain else encode_texts(decoded, kind))
 
 
 def decode_record(data: bytes) -> LogRecord:
-    """Decode a record without ``crc``, strictly; raises `ValueError` with the reason and the member."""
+    """Decode a record without ``crc`` strictly.
+
+    Raises
+    ------
+    ValueError
+        If the record is invalid. The message names the member and the reason.
+    """
     try:
         record = _line_decoder.decode(data)
     except RecursionError:
@@ -348,13 +350,7 @@ def decode_record(data: bytes) -> LogRecord:
 
 
 def decode_replay(data: bytes) -> ReplayRecord:
-    """Decode a line of a replay log, without ``crc``, strictly.
-
-    Raises
-    ------
-    ValueError
-        With the reason and the member.
-    """
+    """Decode a line of a replay log without ``crc`` strictly. Raises ``ValueError`` as :func:`decode_record` does."""
     try:
         return _replay_decoder.decode(data)
     except RecursionError:
@@ -362,12 +358,12 @@ def decode_replay(data: bytes) -> ReplayRecord:
 
 
 def check_raw(record: LogRecord) -> None:
-    """Read the parts of a record that msgspec passes over as bytes or takes as any JSON.
+    """Check the parts of a record that msgspec keeps as bytes or accepts as any JSON.
 
     Raises
     ------
     ValueError
-        When they are not JSON of the right form.
+        If a part does not have the right form.
     """
     if isinstance(record, (User, ToolResult)):
         return

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from loopkit.contract.request import first_difference
+from loopkit.contract.json_position import first_difference
 from loopkit.reprs import counted
 
 __all__ = ["Run", "TokenView"]

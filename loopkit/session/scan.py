@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from loopkit.contract.json_position import first_difference
 from loopkit.contract.records import LogRecord, UsageRecord, decode_record
-from loopkit.contract.request import first_difference
 from loopkit.encoding import find_unencodable
 from loopkit.ids import TIME
 from loopkit.session.journal import Block, Fault, body_of, checked_blocks, torn

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from loopkit.contract.request import first_difference
+from loopkit.contract.json_position import first_difference
 from loopkit.encoding import encode
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

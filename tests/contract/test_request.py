@@ -13,6 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from loopkit.contract.baseline import Baseline, messages
+from loopkit.contract.json_position import first_difference, path_at
 from loopkit.contract.messages import encode_message
 from loopkit.contract.records import (
     Assistant,
@@ -25,7 +26,7 @@ from loopkit.contract.records import (
     UsageRecord,
     User,
 )
-from loopkit.contract.request import RequestEncoder, first_difference, head, path_at, replayed
+from loopkit.contract.request import RequestEncoder, head, replayed
 from loopkit.encoding import encode, sha256
 from loopkit.errors import ContractBroken, InvalidConfig
 from tests.session.build import BASELINE, OPTIONS, TIME, TOOL, calls

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loopkit.cache.losses.watch import Watch
-from loopkit.contract.request import Request, first_difference
+from loopkit.contract.json_position import first_difference
+from loopkit.contract.request import Request
 from loopkit.encoding import encode
 from loopkit.engines.observation import Observation
 from loopkit.ids import Timestamp

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
+from loopkit.contract.json_position import first_difference
 from loopkit.contract.neutralise import DEFAULT, neutralise_report
 from loopkit.contract.records import Usage
-from loopkit.contract.request import first_difference
 from loopkit.encoding import decode
 from loopkit.engines.observation import TokenComparison
 from loopkit.engines.tokens import TokenView

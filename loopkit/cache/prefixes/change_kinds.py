@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from msgspec import Raw
 
 from loopkit.cache.prefixes.volatile import find_volatile
-from loopkit.contract.request import first_difference
+from loopkit.contract.json_position import first_difference
 from loopkit.encoding import decode
 
 __all__ = ["KINDS", "Change", "in_items", "in_members", "in_text", "is_space"]

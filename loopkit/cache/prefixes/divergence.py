@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from loopkit.cache.prefixes.change_kinds import Change, in_items, in_members, in_text, is_space
 from loopkit.cache.prefixes.prompt_parts import NAME, Body, Prompt, Span, body_of, read
-from loopkit.contract.request import Request, first_difference, path_at
+from loopkit.contract.json_position import first_difference, path_at
+from loopkit.contract.request import Request
 from loopkit.reprs import Card
 
 __all__ = ["Divergence", "Side", "divergence"]

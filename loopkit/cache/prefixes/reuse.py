@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from loopkit.cache.prefixes.prompt_parts import Known, Parts, Prompt, Requests, parts, requests_of
-from loopkit.contract.request import Request, first_difference
+from loopkit.contract.json_position import first_difference
+from loopkit.contract.request import Request
 
 if TYPE_CHECKING:
     import pandas as pd

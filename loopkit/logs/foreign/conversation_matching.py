@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from loopkit.cache.prefixes.prompt_parts import MESSAGES, UNREAD
-from loopkit.contract.request import first_difference
+from loopkit.contract.json_position import first_difference
 from loopkit.encoding import decode
 
 __all__ = ["ConversationMatcher", "Placement"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from loopkit.cache import Prompt, divergence
 from loopkit.cache.prefixes.change_kinds import KINDS
-from loopkit.contract.request import first_difference
+from loopkit.contract.json_position import first_difference
 from loopkit.errors import InvalidConfig
 from tests.session.build import create, group
 
