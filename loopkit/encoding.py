@@ -21,6 +21,7 @@ from zlib_ng import zlib_ng
 from loopkit.errors import EncodeError, kind_of
 
 __all__ = [
+    "canonical",
     "compact",
     "crc32",
     "decode",
@@ -225,6 +226,30 @@ def mend_surrogates(text: str) -> tuple[str, int]:
         return text, 0
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return _LONE.subn("\ufffd", joined)
+
+
+def canonical(text: str) -> bytes:
+    r"""Return JSON text in a canonical form, for comparison. Text that is not JSON stays unchanged.
+
+    Key order, white space and escapes are ignored. ``1`` and ``1.0`` differ.
+
+    Examples
+    --------
+    >>> canonical('{"b": 1, "a": "é"}') == canonical('{"a":"\u00e9","b":1}')
+    True
+    >>> canonical('{"b": 1}') == canonical('{"b": 1.0}')
+    False
+    """
+    try:
+        return encode(_sorted_keys(decode(text)))
+    except (ValueError, EncodeError, RecursionError):
+        return text.encode("utf-8", "surrogatepass")
+
+
+def _sorted_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted_keys(value[key]) for key in sorted(value)}
+    return [_sorted_keys(inner) for inner in value] if isinstance(value, list) else value
 
 
 def compact(data: bytes) -> bytes:

@@ -23,10 +23,9 @@ import pandas as pd
 from msgspec import Struct
 from tqdm.auto import tqdm
 
-from loopkit.encoding import decode, encode, mend_surrogates, sha256
+from loopkit.encoding import canonical, decode, encode, mend_surrogates, sha256
 from loopkit.errors import InvalidConfig, SessionIOError, SessionLocked, TornLog, kind_of
 from loopkit.ids import SessionId, Timestamp
-from loopkit.loop.limits import canonical
 from loopkit.session.disk import AppendFile, DirectoryLock, create_file, sync_directory
 from loopkit.session.journal import body_of, checked_blocks
 from loopkit.session.line_file import LineFile, make_parents

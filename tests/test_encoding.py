@@ -15,7 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from loopkit.encoding import compact, crc32, decode, decode_lenient, encode, find_unencodable, lines, mend_surrogates, sha256
+from loopkit.encoding import (
+    canonical,
+    compact,
+    crc32,
+    decode,
+    decode_lenient,
+    encode,
+    find_unencodable,
+    lines,
+    mend_surrogates,
+    sha256,
+)
 from loopkit.errors import EncodeError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -144,3 +155,29 @@ def test_another_hash_seed_gives_the_same_bytes() -> None:
         for seed in ("0", "1", "99")
     }
     assert len(printed) == 1
+
+
+class TestCanonical:
+    @pytest.mark.parametrize(
+        ("one", "other", "equal"),
+        [
+            ('{"a":1,"b":[{"c":2,"d":3}]}', '{ "b": [{"d": 3, "c": 2}], "a": 1 }', True),
+            ('{"a":"\\u00e9"}', '{"a":"é"}', True),
+            ('{"a":1.10}', '{"a":1.1}', True),
+            ('{"a":1}', '{"a":1.0}', False),
+            ('{"a":1}', '{"a":true}', False),
+            ('{"a":0}', '{"a":false}', False),
+            ('{"a":[1,2]}', '{"a":[2,1]}', False),
+            ('{"a":null}', "{}", False),
+            ('{"a": 1', '{"a":1', False),
+            ('{"n": 111111111111111111111111111111}', '{"n": 111111111111111111111111111112}', False),
+            ('{"half": "\ud83d"}', '{"half": "\ud83e"}', False),
+        ],
+    )
+    def test_what_says_the_same(self, one: str, other: str, *, equal: bool) -> None:
+        assert (canonical(one) == canonical(other)) is equal
+
+    @given(st.dictionaries(st.text("ab"), st.lists(st.integers(-9, 9) | st.dictionaries(st.text("cd"), st.booleans()))))
+    def test_neither_order_nor_white_space_counts(self, value: dict[str, Any]) -> None:
+        turned = dict(reversed(value.items()))
+        assert canonical(json.dumps(value)) == canonical(json.dumps(turned, indent=2))

@@ -31,6 +31,7 @@ FACE = [
     "errors",
     "load",
     "logs",
+    "loop",
     "memory",
     "plot",
     "record",
@@ -50,7 +51,9 @@ def test_the_names_are_these() -> None:
     assert dir(lk) == FACE
 
 
-@pytest.mark.parametrize("name", ["cache", "engines", "errors", "logs", "memory", "plot", "record", "replay", "sweep", "widgets"])
+@pytest.mark.parametrize(
+    "name", ["cache", "engines", "errors", "logs", "loop", "memory", "plot", "record", "replay", "sweep", "widgets"]
+)
 def test_a_module_lists_what_it_is_for_and_none_of_its_imports(name: str) -> None:
     module = getattr(lk, name)
     assert dir(module) == sorted(module.__all__)

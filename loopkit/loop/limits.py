@@ -7,8 +7,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from loopkit.encoding import decode, encode
-from loopkit.errors import EncodeError, InvalidConfig
+from loopkit.encoding import canonical, decode
+from loopkit.errors import InvalidConfig
 
 __all__ = [
     "DENIED",
@@ -18,7 +18,6 @@ __all__ = [
     "Limits",
     "Repeats",
     "Verdict",
-    "canonical",
     "is_json",
     "max_tokens",
     "seconds_fault",
@@ -155,30 +154,6 @@ def max_tokens(options: Mapping[str, Any]) -> Any:
     (64, None)
     """
     return options.get("max_tokens", options.get("max_completion_tokens"))
-
-
-def canonical(arguments: str) -> bytes:
-    r"""Return arguments in a canonical form, for comparison. Text that is not JSON stays unchanged.
-
-    Key order, white space and escapes are ignored. ``1`` and ``1.0`` differ, because a tool may distinguish them.
-
-    Examples
-    --------
-    >>> canonical('{"b": 1, "a": "é"}') == canonical('{"a":"\u00e9","b":1}')
-    True
-    >>> canonical('{"b": 1}') == canonical('{"b": 1.0}')
-    False
-    """
-    try:
-        return encode(_sorted_keys(decode(arguments)))
-    except (ValueError, EncodeError, RecursionError):
-        return arguments.encode("utf-8", "surrogatepass")
-
-
-def _sorted_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sorted_keys(value[key]) for key in sorted(value)}
-    return [_sorted_keys(inner) for inner in value] if isinstance(value, list) else value
 
 
 Verdict: TypeAlias = Literal["run", "deny", "end"]
