@@ -1,9 +1,8 @@
-"""JSON ↔ bytes, lines, SHA-256 and CRC-32: the one room that turns values into bytes.
+"""JSON encoding and decoding, lines, SHA-256 and CRC-32.
 
-One form stands here, for wire and log: compact UTF-8 JSON, members in the order they were given, nothing sorted, nothing escaped
-that need not be. It is msgspec's, so the same value gives the same bytes on every Python, platform and hash seed.
-Knows nothing of records, files or servers. The standard library's ``json`` is used here alone, for the one input that msgspec
-refuses and the world sends: lone surrogate escapes.
+Requests and logs use the same form: compact UTF-8 JSON with members in their given order and minimal escapes. msgspec writes it,
+so a value gives the same bytes on every Python, platform and hash seed. The standard library's ``json`` is used only here, for
+lone surrogate escapes, which servers send and msgspec refuses.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = [
     "encode_texts",
     "find_unencodable",
     "lines",
-    "mend_surrogates",
+    "replace_surrogates",
     "sha256",
 ]
 
@@ -38,11 +37,11 @@ T = TypeVar("T")
 
 
 def _plain(value: Any) -> Any:
-    """Turn a subclass of a JSON type, such as an identifier, into what it is a subclass of."""
+    """Return a value of a subclass of a JSON type, such as an identifier, as the JSON type."""
     for kind in (str, int, float):
         if isinstance(value, kind):
             return kind(value)
-    raise TypeError(f"JSON has no form for {kind_of(value)}")
+    raise TypeError(f"JSON cannot represent {kind_of(value)}")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
@@ -50,14 +49,14 @@ _LONE = re.compile("[\ud800-\udfff]")
 
 
 def encode(value: Any, name: str = "value") -> bytes:
-    r"""Encode a value as compact UTF-8 JSON, members in their order.
+    r"""Encode a value as compact UTF-8 JSON; members keep their order.
 
     Parameters
     ----------
     value : Any
-        What JSON can hold: None, bool, int, float, str, list, tuple, dict, ``msgspec.Struct``, ``msgspec.Raw``.
+        None, bool, int, float, str, list, tuple, dict, ``msgspec.Struct`` or ``msgspec.Raw``.
     name : str
-        What to call the value in an error.
+        Name of the value in an error message.
 
     Returns
     -------
@@ -67,7 +66,8 @@ def encode(value: Any, name: str = "value") -> bytes:
     Raises
     ------
     EncodeError
-        For NaN, infinities, lone surrogates, integers beyond 64 bits, invalid ``Raw`` and foreign types; names the member.
+        If the value contains NaN, an infinity, a lone surrogate, an integer beyond 64 bits, invalid ``Raw`` or another type. The
+        message names the member.
 
     Examples
     --------
@@ -88,9 +88,9 @@ def encode(value: Any, name: str = "value") -> bytes:
 
 
 def encode_texts(value: Any, name: str) -> bytes:
-    """Encode what holds strings, counts and truth values only, as :func:`encode` does but sooner.
+    """Encode a value of strings, counts and booleans: the same bytes as :func:`encode`, but faster.
 
-    There msgspec itself sees all that JSON cannot hold; only then is the member looked for.
+    For these types msgspec itself refuses everything that JSON cannot represent. Only then is the member searched.
 
     Examples
     --------
@@ -104,12 +104,19 @@ def encode_texts(value: Any, name: str) -> bytes:
 
 
 def find_unencodable(value: Any, name: str) -> tuple[str, str] | None:
-    """Find the first part of a value that JSON cannot hold.
+    """Return the first part of a value that JSON cannot represent.
+
+    Parameters
+    ----------
+    value : Any
+        The value.
+    name : str
+        Name of the value, with which paths begin.
 
     Returns
     -------
     tuple of (str, str), or None
-        The member's path, such as ``evidence.at[3]``, and why; None when all of it can be encoded.
+        The member's path, such as ``evidence.at[3]``, and the reason; None if the whole value can be encoded.
 
     Examples
     --------
@@ -145,16 +152,16 @@ def find_unencodable(value: Any, name: str) -> tuple[str, str] | None:
         elif isinstance(item, msgspec.Struct):
             stack.extend((getattr(item, field), f"{path}.{field}") for field in item.__struct_fields__)
         elif item is not msgspec.UNSET:
-            return path, f"JSON has no form for {kind_of(item)}"
+            return path, f"JSON cannot represent {kind_of(item)}"
         if len(path) > 4096:
             return name, "it is nested too deep"
     return None
 
 
 def _raw_fault(data: bytes) -> str | None:
-    """Say why ``data`` cannot stand inside a line as it is, or None. msgspec passes ``Raw`` on unread."""
+    """Return why ``data`` cannot be part of a line, or None. msgspec does not check ``Raw``."""
     if b"\n" in data or b"\r" in data:
-        return "raw JSON with a line break in it"
+        return "raw JSON contains a line break"
     try:
         data.decode("utf-8")
         msgspec.json.decode(data)
@@ -168,12 +175,19 @@ def decode(data: bytes | str) -> Any: ...
 @overload
 def decode(data: bytes | str, type: type[T]) -> T: ...
 def decode(data: bytes | str, type: Any = Any) -> Any:
-    r"""Decode JSON, strictly: UTF-8, no NaN, no lone surrogates, no integers beyond 64 bits, bounded depth.
+    r"""Decode JSON strictly: UTF-8, no NaN, no lone surrogates, no integers beyond 64 bits, limited depth.
+
+    Parameters
+    ----------
+    data : bytes or str
+        JSON text.
+    type : type, optional
+        The expected type; by default any.
 
     Raises
     ------
     ValueError
-        With the reason; ``msgspec.ValidationError`` and ``msgspec.DecodeError`` are of this kind, and deep nesting is made so.
+        If the text is invalid or nested too deep. ``msgspec.ValidationError`` and ``msgspec.DecodeError`` are ``ValueError``.
 
     Examples
     --------
@@ -191,7 +205,7 @@ def decode(data: bytes | str, type: Any = Any) -> Any:
 
 
 def decode_lenient(data: bytes | str) -> Any:
-    r"""Decode JSON of a server, which may hold lone surrogate escapes; they stay in the strings, for :func:`mend_surrogates`.
+    r"""Decode JSON of a server. Lone surrogate escapes stay in the strings, for :func:`replace_surrogates`.
 
     Examples
     --------
@@ -207,19 +221,19 @@ def decode_lenient(data: bytes | str) -> Any:
         return json.loads(text)
 
 
-def mend_surrogates(text: str) -> tuple[str, int]:
+def replace_surrogates(text: str) -> tuple[str, int]:
     r"""Join split surrogate pairs and replace each lone surrogate by U+FFFD.
 
-    No server accepts a lone surrogate, so one that entered a history would be refused for ever.
+    No server accepts a lone surrogate, so every later request of the conversation would be refused.
 
     Returns
     -------
     tuple of (str, int)
-        The text, the same object when there is nothing to do, and how many were replaced.
+        The text and the number of replaced surrogates. The text is the same object if there was none.
 
     Examples
     --------
-    >>> mend_surrogates("a \ud83d\ude00 b \ud83d") == ("a 😀 b \ufffd", 1)
+    >>> replace_surrogates("a \ud83d\ude00 b \ud83d") == ("a 😀 b \ufffd", 1)
     True
     """
     if text.isascii() or not _LONE.search(text):
@@ -253,7 +267,7 @@ def _sorted_keys(value: Any) -> Any:
 
 
 def compact(data: bytes) -> bytes:
-    """Take the white space between the tokens out of JSON text; every token, key order and duplicate stays as written.
+    """Remove the white space between the tokens of a JSON text. Tokens, key order and duplicate keys stay as written.
 
     Examples
     --------
@@ -264,7 +278,7 @@ def compact(data: bytes) -> bytes:
 
 
 def lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    r"""Split on ``\n`` only: yields (offset, line without its end). What follows the last ``\n`` is yielded when not empty.
+    r"""Split on ``\n`` only, and yield (offset, line without its end). A non-empty rest after the last ``\n`` is a line, too.
 
     Examples
     --------
@@ -281,7 +295,7 @@ def lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def sha256(data: bytes) -> str:
-    """SHA-256 as 64 lowercase hex digits.
+    """Return the SHA-256 as 64 lowercase hex digits.
 
     Examples
     --------
@@ -292,5 +306,7 @@ def sha256(data: bytes) -> str:
 
 
 crc32 = zlib_ng.crc32
-"""CRC-32 (ISO-HDLC, zlib's): of bytes, or with a second argument continued from that value. The very function, for every line of
-every log goes through it, and zlib-ng's takes a third of the time of the standard library's."""
+"""CRC-32 (ISO-HDLC, as in zlib) of bytes; a second argument is the value to continue from.
+
+zlib-ng needs a third of the time of the standard library. It has no wrapper, because every line of a log passes through it.
+"""

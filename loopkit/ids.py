@@ -1,7 +1,7 @@
-"""Identifiers: validated when made, without a default, and never a path.
+"""Identifiers, hashes and timestamps, validated when they are created.
 
-Each is a subclass of ``str`` or ``int``, so it can be printed and compared, but a plain string does not type-check where one is
-wanted. The one clock of the project stands here too. Knows nothing of what the identifiers name.
+Each is a subclass of ``str`` or ``int`` and has no default. A type checker refuses a plain string in its place.
+``Timestamp.now`` is the only clock of the package.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ TIME = re.compile(
     r"|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
     r"T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}\.[0-9]{6}Z"
 )
-"What a :class:`Timestamp` looks like, with a day that is in the calendar."
+"Pattern of a :class:`Timestamp`, with a valid date."
 
 
 class _Text(str):
-    """A string that matches its class's pattern."""
+    """A string that matches the pattern of its class."""
 
     __slots__ = ()
     _pattern: ClassVar[re.Pattern[str]]
@@ -41,17 +41,17 @@ class _Text(str):
 
 
 class SessionId(_Text):
-    """The name of a session and of its directory.
+    """Id of a session, which is also the name of its directory.
 
     Parameters
     ----------
     value : str
-        1 to 64 of ``A-Za-z0-9._-``, starting with a letter or digit; no name that Windows reserves.
+        1 to 64 characters of ``A-Za-z0-9._-``, starting with a letter or digit. Names that Windows reserves are refused.
 
     Raises
     ------
     InvalidId
-        When the rule is broken.
+        If the value does not follow this rule.
 
     Examples
     --------
@@ -70,7 +70,7 @@ or digit, and not a name that Windows reserves
 
     @classmethod
     def new(cls) -> SessionId:
-        """Make a new one; ids sort by time, to the microsecond.
+        """Return a new id. Ids sort by creation time, to the microsecond.
 
         Examples
         --------
@@ -89,19 +89,19 @@ class _Name(_Text):
 
 
 class ProjectId(_Name):
-    """The project that a memory belongs to: 1 to 128 of ``A-Za-z0-9._:-``, starting with a letter or digit."""
+    """Id of the project of a memory: 1 to 128 characters of ``A-Za-z0-9._:-``, starting with a letter or digit."""
 
     __slots__ = ()
 
 
 class QueryId(_Name):
-    """The query that a memory was built for: the same rule as :class:`ProjectId`."""
+    """Id of the query of a memory; the same rule as :class:`ProjectId`."""
 
     __slots__ = ()
 
 
 class RunId(_Name):
-    """One run of building a memory: the same rule as :class:`ProjectId`."""
+    """Id of a run that builds a memory; the same rule as :class:`ProjectId`."""
 
     __slots__ = ()
 
@@ -121,12 +121,12 @@ class Sha256Hash(_Text):
 
     @classmethod
     def of(cls, data: bytes) -> Sha256Hash:
-        """Hash ``data``."""
+        """Return the SHA-256 of ``data``."""
         return cls(sha256(data))
 
 
 class Timestamp(_Text):
-    """A moment: RFC 3339, UTC, microseconds, ``Z``; nothing else parses.
+    """A time in RFC 3339 format, in UTC, with microseconds and ``Z``. Other formats are refused.
 
     Examples
     --------
@@ -145,31 +145,30 @@ as 2026-11-30T07:31:05.000000Z
 
     @classmethod
     def now(cls) -> Timestamp:
-        """Read the clock of the machine."""
-        moment = datetime.datetime.now(datetime.UTC)
-        return cls(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+        """Return the current time."""
+        return cls(datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
 
     def datetime(self) -> datetime.datetime:
-        """As an aware ``datetime`` in UTC."""
+        """Return the time as an aware ``datetime`` in UTC."""
         return datetime.datetime.fromisoformat(self)
 
 
 class CallId(int):
-    """The number of a tool call within a session: 1, 2, 3, …
+    """Number of a tool call within a session: 1, 2, 3, …
 
     Examples
     --------
     >>> CallId(0)
     Traceback (most recent call last):
         ...
-    loopkit.errors.InvalidId: 0 is not a CallId: it must be a whole number from 1 on
+    loopkit.errors.InvalidId: 0 is not a CallId: it must be an integer of at least 1
     """
 
     __slots__ = ()
 
     def __new__(cls, value: int) -> Self:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidId(cls.__name__, value, "a whole number from 1 on")
+            raise InvalidId(cls.__name__, value, "an integer of at least 1")
         return super().__new__(cls, value)
 
     def __repr__(self) -> str:

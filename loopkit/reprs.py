@@ -1,8 +1,8 @@
-"""One source for an object's text and HTML repr.
+"""Text and HTML reprs from one source, and escaping of text from outside.
 
-A card is a title and a few facts. Its text is one line of at most 110 characters, in which no number is cut and no fact left out
-without a word; its HTML a small table with everything escaped, no style sheet, no random ids. `shown` is what every text from
-outside goes through before a page holds it. Knows nothing of the objects it shows.
+A card is a title and a few facts. Its text is one line of at most 110 characters. Numbers are never cut, and omitted facts are
+counted. Its HTML is a small table with escaped texts, without style sheet or random ids. Every text from outside passes through
+`shown` before it is part of a page.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ __all__ = ["Card", "counted", "escaped", "shown"]
 
 WIDTH = 110
 MOST, LEAST = 100, 20
-"Characters of one text in a line that is too long: as many as there is room for."
+"Maximum characters of one text in a line that is too long; the value between them that fits is used."
 LONGEST = 4000
-"Characters shown of one text."
+"Maximum characters of one text in HTML."
 
-# What a terminal or a browser would obey, or could not be sent: controls, marks that turn the direction, lone surrogates.
+# Characters that control a terminal or a browser, or cannot be sent: controls, direction marks, lone surrogates.
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def shown(text: str, most: int = LONGEST) -> str:
-    """Cut a text, saying how much was left out, and put a dot for each character that is no text.
+    """Truncate a text, with the number of omitted characters, and replace each control character by a dot.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def shown(text: str, most: int = LONGEST) -> str:
 
 
 def counted(count: int, one: str, more: str | None = None) -> str:
-    """A number of things in words.
+    """Return a count with its noun.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def counted(count: int, one: str, more: str | None = None) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text as HTML that shows just these characters. A front end must not take a part of it for a formula, either.
+    """Escape a text for HTML, so that a front end shows exactly these characters and no formula.
 
     Examples
     --------
@@ -59,16 +59,16 @@ def escaped(text: str) -> str:
 
 
 class Card(NamedTuple):
-    """What a cell shows of an object.
+    """The content of an object's repr.
 
     Parameters
     ----------
     title : str
-        The kind of object, and its name.
+        Kind and name of the object.
     facts : sequence of (str, str)
         Name and value of each fact, the most important first.
     spare : sequence of str
-        Names of the facts that the line of text goes without first, where it is short of room; after them the last ones.
+        Names of the facts to omit first if the line is too long. After them, the last facts are omitted.
 
     Examples
     --------
@@ -84,11 +84,11 @@ class Card(NamedTuple):
     spare: Sequence[str] = ()
 
     def whole(self) -> str:
-        """Every fact on one line, however long; what `print` shows."""
+        """Return all facts on one line of any length, for `print`."""
         return _line(self.title, self.facts)
 
     def text(self) -> str:
-        """One line of at most 110 characters: long names and texts are cut first; then facts are left out, and counted.
+        """Return one line of at most 110 characters. Long texts are cut first; then facts are omitted, and counted.
 
         Examples
         --------
@@ -112,7 +112,7 @@ class Card(NamedTuple):
         return line
 
     def html(self) -> str:
-        """The same facts as a table; every text is cut where it is very long, and escaped."""
+        """Return the facts as a table. Very long texts are truncated, and all texts are escaped."""
         title, *texts = (escaped(shown(text)) for text in (self.title, *(text for fact in self.facts for text in fact)))
         rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in zip(texts[::2], texts[1::2]))
         return f"<table><caption>{title}</caption>{rows}</table>"
@@ -124,7 +124,7 @@ def _line(title: str, facts: Sequence[tuple[str, str]]) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """A name or a text in so many characters; what begins with a number stays whole, and none is cut."""
+    """Truncate a text, unless it begins with a number; a number at its end is removed whole."""
     if len(text) <= most or text[:1].isdigit():
         return text
     return re.sub(r"[\d.,]+$", "", text[: most - 1]) + "…"

@@ -23,7 +23,7 @@ import pandas as pd
 from msgspec import Struct
 from tqdm.auto import tqdm
 
-from loopkit.encoding import canonical, decode, encode, mend_surrogates, sha256
+from loopkit.encoding import canonical, decode, encode, replace_surrogates, sha256
 from loopkit.errors import InvalidConfig, SessionIOError, SessionLocked, TornLog, kind_of
 from loopkit.ids import SessionId, Timestamp
 from loopkit.session.disk import AppendFile, DirectoryLock, create_file, sync_directory
@@ -309,7 +309,7 @@ def _line(
     said = trace = None
     if error is not None:
         said, trace = ("".join(lines) for lines in (traceback.format_exception_only(error), traceback.format_exception(error)))
-        said, trace = mend_surrogates(said.strip())[0], mend_surrogates(trace)[0]
+        said, trace = replace_surrogates(said.strip())[0], replace_surrogates(trace)[0]
     elapsed = round((time.perf_counter() - start) * 1000, 3)
     return encode(
         _Point(Timestamp.now(), run.number, key, run.session, parameters, result, said, trace, elapsed_ms=elapsed), "point"

@@ -187,7 +187,7 @@ def test_a_name_is_never_a_path(tmp_path: Path) -> None:
     ("result", "said"),
     [
         ({"y": float("nan")}, "result.y cannot be encoded: nan is not a JSON number"),
-        ({"y": object()}, "JSON has no form for an object"),
+        ({"y": object()}, "JSON cannot represent an object"),
         ({"x": 1}, "result: 'x' is a column already"),
         ({"error": 1}, "result: 'error' is a column already"),
         (7, "has no attribute 'items'"),

@@ -11,7 +11,7 @@ from loopkit.contract.baseline import Baseline, messages
 from loopkit.contract.neutralise import Tags, neutralise_report
 from loopkit.contract.records import Assistant, EpochEnd, LogRecord, ToolResult, UsageRecord, User
 from loopkit.contract.request import Request, RequestEncoder
-from loopkit.encoding import mend_surrogates
+from loopkit.encoding import replace_surrogates
 from loopkit.errors import ContextExceeded, EpochTooLarge, InvalidConfig, ServerRefused, kind_of
 from loopkit.ids import Timestamp
 from loopkit.loop.limits import Limits
@@ -161,7 +161,7 @@ def carry_over(carry: Carry, session: Session, server: Server, tags: Tags, compl
 
 def _own_text(text: str, tags: Tags) -> User:
     """Return a user record with new text, neutralised."""
-    whole, replaced = mend_surrogates(text)
+    whole, replaced = replace_surrogates(text)
     content, count = neutralise_report(whole, tags)
     return User(time=Timestamp.now(), content=content, neutralised=count or UNSET, replaced=replaced or UNSET)
 

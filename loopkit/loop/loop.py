@@ -17,7 +17,7 @@ from loopkit.contract.messages import ToolCall
 from loopkit.contract.neutralise import neutralise_report
 from loopkit.contract.records import Assistant, ToolResult, Usage, User
 from loopkit.contract.request import RequestEncoder
-from loopkit.encoding import mend_surrogates
+from loopkit.encoding import replace_surrogates
 from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn, SessionClosed, kind_of
 from loopkit.ids import Timestamp
 from loopkit.loop.display import show
@@ -337,7 +337,7 @@ class Loop:
         if not isinstance(text, str):
             raise InvalidConfig("text", f"expected a str; got {kind_of(text)}", "Pass the message as a str")
         asked = Timestamp.now()
-        whole, replaced = mend_surrogates(text)
+        whole, replaced = replace_surrogates(text)
         content, tags = neutralise_report(whole, self._state.tags)
         return User(time=asked, content=content, neutralised=tags or UNSET, replaced=replaced or UNSET)
 

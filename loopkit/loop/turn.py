@@ -18,7 +18,7 @@ from loopkit.contract.messages import ToolCall
 from loopkit.contract.neutralise import neutralise_report
 from loopkit.contract.records import Assistant, CacheLoss, EpochEnd, LogRecord, ToolResult, UsageRecord, User
 from loopkit.contract.request import Request
-from loopkit.encoding import mend_surrogates
+from loopkit.encoding import replace_surrogates
 from loopkit.errors import ContextExceeded, PendingCalls, ServerError, SessionError
 from loopkit.ids import Timestamp
 from loopkit.loop.epochs import carry_over, epoch_end, fits, last_usage_record, must_fit
@@ -324,7 +324,7 @@ class TurnRun:
 
     def _result(self, number: int, call: ToolCall, outcome: Outcome | None) -> ToolResult:
         """Return a tool's result as it is logged: lone surrogates replaced, capped, then neutralised."""
-        whole, replaced = mend_surrogates(INTERRUPTED if outcome is None else outcome.content)
+        whole, replaced = replace_surrogates(INTERRUPTED if outcome is None else outcome.content)
         capped = cap(whole, self._state.limits.result_bytes)
         content, tags = neutralise_report(capped.text, self._state.tags)
         return ToolResult(

@@ -32,7 +32,7 @@ Ending: TypeAlias = Literal["whole", "hung_up", "cut"]
 COMPLETIONS = ("/completions", "/responses", "/messages", "/completion")
 "Ends of the paths of requests to a model."
 PROMPTS = ("messages", "input", "prompt")
-"Members of a request body, one of which has the prompt."
+"Members of a request body; one of them has the prompt."
 
 _log = logging.getLogger("loopkit.record")
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from loopkit.encoding import encode, mend_surrogates
+from loopkit.encoding import encode, replace_surrogates
 from loopkit.errors import kind_of
 
 __all__ = ["Capped", "as_text", "cap"]
@@ -119,7 +119,7 @@ def _plain(value: Any, path: str, notes: list[str]) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        text, replaced = mend_surrogates(str.__str__(value))
+        text, replaced = replace_surrogates(str.__str__(value))
         if replaced:
             notes.append(f"{path} (lone surrogates)")
         return text

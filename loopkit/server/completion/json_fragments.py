@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Raw
 
-from loopkit.encoding import compact, decode, decode_lenient, encode, mend_surrogates
+from loopkit.encoding import compact, decode, decode_lenient, encode, replace_surrogates
 
 __all__ = ["Halves", "Members", "Reader", "Value", "join", "mend_escapes"]
 
@@ -93,7 +93,7 @@ class Reader:
             if value[:1] != b'"':
                 opened[name] = value
                 if loose is not None and name != deeper:
-                    self.replaced += sum(mend_surrogates(text)[1] for text in _texts(loose.get(name)))
+                    self.replaced += sum(replace_surrogates(text)[1] for text in _texts(loose.get(name)))
             else:
                 opened[name] = decode(value, str) if loose is None else str(loose.get(name, decode(value, str)))
         return opened
@@ -109,7 +109,7 @@ class Halves:
         """What can be shown now."""
         text = self._held + text
         self._held = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        return mend_surrogates(text[:-1] if self._held else text)[0]
+        return replace_surrogates(text[:-1] if self._held else text)[0]
 
     def flush(self) -> str:
         """What is left when no more comes."""
@@ -134,7 +134,7 @@ class Members:
             return None
         del self.values[name]
         texts = [value for value in values if isinstance(value, str)]
-        return mend_surrogates("".join(texts)) if texts else (None, 0)
+        return replace_surrogates("".join(texts)) if texts else (None, 0)
 
 
 def join(name: str, values: list[Value]) -> tuple[bytes, int]:
@@ -165,7 +165,7 @@ def join(name: str, values: list[Value]) -> tuple[bytes, int]:
     texts = [value for value in there if isinstance(value, str)]
     others = [compact(value) for value in there if isinstance(value, bytes)]
     if not others:
-        text, replaced = mend_surrogates("".join(texts))
+        text, replaced = replace_surrogates("".join(texts))
         return encode(text), replaced
     arrays = [value for value in others if value[:1] == b"["]
     if texts or 0 < len(arrays) < len(others):

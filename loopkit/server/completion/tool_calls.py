@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from loopkit.encoding import compact, decode, encode, mend_surrogates
+from loopkit.encoding import compact, decode, encode, replace_surrogates
 from loopkit.server.completion.json_fragments import NULL, Members, Reader, Value, join, mend_escapes
 
 __all__ = ["ToolCalls"]
@@ -56,16 +56,16 @@ class _Call:
         if not (text.startswith("{") and text.endswith("}")):
             return False
         try:
-            decode(mend_escapes(mend_surrogates(text)[0])[0])
+            decode(mend_escapes(replace_surrogates(text)[0])[0])
         except ValueError:
             return False
         return True
 
     def render(self, id: str) -> tuple[dict[str, Any], int]:
         """The call as it will be logged and sent, and how many characters were replaced in it."""
-        text, lone = mend_surrogates("".join(self.arguments) if self.arguments else "{}")
+        text, lone = replace_surrogates("".join(self.arguments) if self.arguments else "{}")
         text, escaped = mend_escapes(text)  # arguments are JSON inside JSON; a server that parses them refuses the escape as well
-        name, halves = mend_surrogates(self.name or "")
+        name, halves = replace_surrogates(self.name or "")
         function, inner = _rendered(self.function, {"name": name, "arguments": text})
         call, outer = _rendered(self.members, {"id": id, "function": function})
         return call, lone + escaped + halves + inner + outer
@@ -148,7 +148,7 @@ class ToolCalls:
         used: set[str] = set()
         rendered, replaced = [], 0
         for number, call in enumerate(self._calls, first_call):
-            id, lone = mend_surrogates(call.id or "")
+            id, lone = replace_surrogates(call.id or "")
             if not id or id in used:
                 id, lone = f"call_{number}", 0
                 while id in given or id in used:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from loopkit.encoding import decode_lenient, mend_surrogates
+from loopkit.encoding import decode_lenient, replace_surrogates
 from loopkit.errors import ContextExceeded, ServerError, ServerRefused
 
 __all__ = ["KEY_REFUSED", "refusal"]
@@ -131,6 +131,6 @@ def _context_exceeded(url: str, facts: Mapping[str, Any], message: str) -> Conte
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(mend_surrogates(text)[0].split())
+    line = " ".join(replace_surrogates(text)[0].split())
     line = "".join(char if char.isprintable() else "·" for char in line)
     return line if len(line) <= LONGEST else line[:LONGEST] + "…"

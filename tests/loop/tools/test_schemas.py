@@ -224,7 +224,7 @@ class TestRefused:
             ),
             (make(parameters={"type": "object", "x-at": {1.5: 2}}), r"tool look\.parameters\.x-at: the key 1\.5 is not a string"),
             (make(parameters={"type": "object", "enum": {1 << 70}}), "an integer of 71 bits does not fit 64"),
-            (make(parameters={"type": "object", "default": {"a": object()}}), "JSON has no form for an object"),
+            (make(parameters={"type": "object", "default": {"a": object()}}), "JSON cannot represent an object"),
         ],
     )
     def test_what_cannot_be_a_tool_is_named(self, tool: Any, why: str) -> None:

@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 
 from loopkit.contract.messages import Extra
 from loopkit.contract.records import decode_record, encode_record
-from loopkit.encoding import decode, encode, mend_surrogates
+from loopkit.encoding import decode, encode, replace_surrogates
 from loopkit.errors import ContextExceeded, ServerRefused, StreamCut
 from loopkit.server.completion.assembly import (
     Assembly,
@@ -378,7 +378,7 @@ def test_however_a_text_is_cut_it_is_the_same_text(texts: list[str]) -> None:
     events = [raw_delta('{"content":' + escaped(text) + "}") for text in texts]
     calls_ = [raw_delta('{"tool_calls":[{"index":0,"function":{"arguments":' + escaped(text) + "}}]}") for text in texts]
     completion, deltas = run(*events, *calls_, STOP)
-    expected, lone = mend_surrogates("".join(texts))
+    expected, lone = replace_surrogates("".join(texts))
     assert completion.text == expected
     assert "".join(each.text for each in deltas if isinstance(each, TextDelta)) == expected
     assert completion.replaced == lone * (1 + bool(texts))
