@@ -298,7 +298,7 @@ def _show(asked: argparse.Namespace) -> int:
 
 def _export(asked: argparse.Namespace) -> int:
     from loopkit.logs.loading import load
-    from loopkit.logs.summary import traced
+    from loopkit.logs.summary import describe_trace
 
     if asked.trace is not None and asked.salt_file is None:
         raise InvalidConfig(
@@ -313,7 +313,7 @@ def _export(asked: argparse.Namespace) -> int:
         logs.to_csv(asked.csv)
     if asked.trace is not None:
         written = logs.export_trace(asked.trace, asked.salt_file.read_bytes())
-        print(traced(logs, written, asked.trace))
+        print(describe_trace(logs, written, asked.trace))
     for problem in logs.unread if asked.errors == "report" else ():
         print(f"loopkit: {problem}", file=sys.stderr)
     print(logs)

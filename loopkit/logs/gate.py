@@ -1,7 +1,6 @@
-"""A gate for CI: how many tokens were lost in a log, why, and whether that is more than allowed.
+"""A gate for CI: the tokens lost in logs, compared with a limit.
 
-Counts what the logs say, and refuses to pass what says nothing: a log without cached counts is no warm cache. Replays break the
-contract on purpose, so that they count only where nothing else is there.
+A log without cached token counts does not pass, because it cannot be checked.
 """
 
 from __future__ import annotations
@@ -11,32 +10,39 @@ from typing import NamedTuple
 from loopkit.errors import InvalidConfig
 from loopkit.logs.loading import Loadable, load
 from loopkit.logs.problems import Errors
-from loopkit.logs.summary import causes
+from loopkit.logs.summary import describe_losses, describe_replays
 from loopkit.reprs import counted
 
 __all__ = ["Gate", "gate"]
 
 
 class Gate(NamedTuple):
-    """What a gate saw."""
+    """Result of `gate`."""
 
     ok: bool
+    "Whether the logs pass."
     lost_tokens: int
+    "Tokens lost in total."
     lines: tuple[str, ...]
-    "The causes, the most expensive first; what could not be read; how much was judged, and what was not."
+    "The causes, the most expensive first; the problems; and the totals."
 
 
 def gate(what: Loadable, max_lost: int = 0, *, errors: Errors = "raise") -> Gate:
-    """Compare what was lost with what may be.
+    """Check that logs lost no more tokens than allowed. Replays count only if there is nothing else.
 
     Parameters
     ----------
     what : str, Path, Session, or an iterable of these
-        As `loopkit.load` takes it.
+        As for `loopkit.load`.
     max_lost : int
-        Tokens that may be lost, over all of it.
+        Number of tokens that may be lost in total.
     errors : "raise" or "report"
-        At a fault, raise it; or judge what is sound, and name what is not.
+        What to do about a fault in a log: raise it, or check everything else and name the fault.
+
+    Returns
+    -------
+    Gate
+        Whether the logs pass, and why.
 
     Raises
     ------
@@ -46,35 +52,30 @@ def gate(what: Loadable, max_lost: int = 0, *, errors: Errors = "raise") -> Gate
     Examples
     --------
     >>> gate([])
-    Gate(ok=False, lost_tokens=0, lines=('no request says how much was cached: nothing could be judged',))
+    Gate(ok=False, lost_tokens=0, lines=('No request reports its cached tokens, so nothing can be checked.',))
     """
     if not isinstance(max_lost, int):
-        raise InvalidConfig("max_lost", f"{max_lost!r} is no number of tokens")
-    logs = load(what, errors=errors)
-    faults = [
+        raise InvalidConfig("max_lost", f"it must be a number of tokens; got {max_lost!r}")
+    loaded = load(what, errors=errors)
+    problems = [
         str(problem)
-        for problem in logs.unread
+        for problem in loaded.unread
         if problem.kind == "baseline" or (errors == "report" and problem.kind != "left_out")
     ]
-    cut = len({problem.path for problem in logs.unread if problem.kind in ("torn", "unreadable")})
-    whole = f"; {counted(cut, 'log was', 'logs were')} not read whole" if cut else ""
-    lines: list[str] = []
-    replays = set(logs.sessions.loc[logs.sessions["source"] == "replay", "session"])
-    others = set(logs.sessions["session"]) - replays
-    if others and replays:
-        broken = int(logs.where(session=sorted(replays)).cache_loss["lost_tokens"].sum())
-        many = counted(len(replays), "replay")
-        lines = [f"{many} left out, which break the contract on purpose and lost {counted(broken, 'token')}"]
-        logs = logs.where(session=sorted(others))
+    damaged = len({problem.path for problem in loaded.unread if problem.kind in ("torn", "unreadable")})
+    partial = f" {counted(damaged, 'log was', 'logs were')} not read completely." if damaged else ""
+    logs = loaded.without_replays()
     usage, losses = logs.usage, logs.cache_loss
-    told = int(usage["cached_tokens"].notna().sum())
-    if not told:
-        why = f"no request says how much was cached: nothing could be judged{whole}"
-        return Gate(ok=False, lost_tokens=0, lines=(*faults, *lines, why))
+    notes = [*problems, *describe_replays(loaded)]
+    reported = int(usage["cached_tokens"].notna().sum())
+    if not reported:
+        why = f"No request reports its cached tokens, so nothing can be checked.{partial}"
+        return Gate(ok=False, lost_tokens=0, lines=(*notes, why))
     lost = int(losses["lost_tokens"].sum())
-    lines = [*causes(losses), *faults, *lines]
-    named = lost - int(losses.loc[losses["cause"] == "unexplained", "lost_tokens"].sum())
-    share = f"{named / lost:.0%} with a cause" if lost else "nothing to explain"
-    judged = f"cached counts in {told:,} of {counted(len(usage), 'request')}"
-    lines.append(f"lost {counted(lost, 'token')} of at most {max_lost:,}; {judged}; {share}{whole}")
-    return Gate(ok=lost <= max_lost, lost_tokens=lost, lines=tuple(lines))
+    explained = lost - int(losses.loc[losses["cause"] == "unexplained", "lost_tokens"].sum())
+    share = f" {explained / lost:.0%} of the lost tokens have a known cause." if lost else ""
+    total = f"{counted(lost, 'token')} lost; at most {max_lost:,} allowed."
+    total += f" {reported:,} of {counted(len(usage), 'request')} report cached tokens.{share}{partial}"
+    return Gate(
+        ok=lost <= max_lost, lost_tokens=lost, lines=(*describe_losses(losses), *notes, total)
+    )

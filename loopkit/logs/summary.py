@@ -1,4 +1,4 @@
-"""Loaded logs in lines of text, for a terminal: the card, the sessions, the losses by cause, the problems."""
+"""Summaries of logs as lines of text: sessions, losses by cause with advice, problems."""
 
 from __future__ import annotations
 
@@ -8,71 +8,117 @@ from typing import Any
 
 import pandas as pd
 
+from loopkit.cache.losses.causes import advice, because
 from loopkit.logs.collection import Logs
 from loopkit.reprs import counted, shown
 
-__all__ = ["causes", "summary", "traced"]
+__all__ = ["describe_losses", "describe_replays", "describe_trace", "summary"]
 
 
 def summary(logs: Logs, *, each: bool = False) -> list[str]:
-    """What a person looks for first; where asked, with each loss instead of those of a session together.
+    """Return a summary of logs. Losses of replays are not listed, unless there is nothing else.
+
+    Parameters
+    ----------
+    logs : Logs
+        The logs to summarise.
+    each : bool
+        Whether to list each loss, instead of one line per session and cause.
+
+    Returns
+    -------
+    list of str
+        Totals, one line per session, the losses by cause, and the problems.
 
     Examples
     --------
     >>> summary(Logs(()))
     ['Logs: sessions 0, epochs 0, turns 0, requests 0, processed unknown, lost unknown']
     """
-    losses = logs.cache_loss
-    told = causes(losses, each=each)
-    more = [] if each or len(told) == len(causes(losses)) else ["loopkit show --all names each loss"]
-    return [shown(line) for line in (str(logs), *_sessions(logs), *told, *more, *map(str, logs.unread))]
+    losses = logs.without_replays().cache_loss
+    lines = describe_losses(losses, each=each)
+    is_short = not each and len(lines) < len(describe_losses(losses))
+    more = ["Use `loopkit show --all` to list each loss."] if is_short else []
+    return [shown(line) for line in (str(logs), *_sessions(logs), *lines, *more, *describe_replays(logs), *map(str, logs.unread))]
 
 
 def _sessions(logs: Logs) -> Iterator[str]:
-    reuse = logs.epochs.groupby("session", sort=False)[["prompt_tokens", "lost_tokens"]].sum(min_count=1)
+    totals = logs.epochs.groupby("session", sort=False)[["prompt_tokens", "lost_tokens"]].sum(min_count=1)
     for row in logs.sessions.to_dict("records"):
-        prompt, lost = ("?" if pd.isna(count) else f"{count:,}" for count in reuse.loc[row["session"]])
-        model = "model unknown" if pd.isna(row["model"]) else row["model"]
+        prompt, lost = ("unknown" if pd.isna(count) else f"{count:,}" for count in totals.loc[row["session"]])
+        model = "unknown model" if pd.isna(row["model"]) else row["model"]
         requests = counted(row["requests"], "request")
-        yield f"{row['session']} ({row['source']}, {model}): {requests}, {prompt} prompt tokens, {lost} lost"
+        yield f"{row['session']} ({row['source']}, {model}): {requests}, prompt tokens {prompt}, lost tokens {lost}"
 
 
-def causes(losses: pd.DataFrame, *, each: bool = True) -> list[str]:
-    """The causes of losses, the most expensive first, each with its places; or with what each session lost by it.
+def describe_losses(losses: pd.DataFrame, *, each: bool = True) -> list[str]:
+    """Return the losses by cause, the most expensive cause first, each with its advice and places.
+
+    Parameters
+    ----------
+    losses : DataFrame
+        Rows of ``cache_loss``.
+    each : bool
+        Whether to list each loss, instead of one line per session and cause.
 
     Examples
     --------
-    >>> causes(Logs(()).cache_loss)
+    >>> describe_losses(Logs(()).cache_loss)
     []
     """
     lines: list[str] = []
     by_cause = [rows for _, rows in losses.groupby("cause", sort=False)]
     for rows in sorted(by_cause, key=_lost, reverse=True):
-        lines.append(f"{rows['cause'].iloc[0]}: {counted(_lost(rows), 'token')}")
+        cause = rows["cause"].iloc[0]
+        lines.append(f"{counted(_lost(rows), 'token')} lost {because(cause)} ({cause})")
+        lines += [f"  What to do: {advice(cause)}"] if advice(cause) else []
         for session, own in rows.groupby("session", sort=False):
             if each or len(own) == 1:
                 lines += map(_place, own.to_dict("records"))
             else:
-                sure = ", ".join(f"{count:,} {name}" for name, count in own["certainty"].value_counts().items())
-                lines.append(f"  {session}: {len(own):,} losses, {counted(_lost(own), 'token')} ({sure})")
+                certainties = ", ".join(f"{count:,} {name}" for name, count in own["certainty"].value_counts().items())
+                lines.append(f"  {session}: {counted(_lost(own), 'token')} in {len(own):,} losses ({certainties})")
     return lines
 
 
-def traced(logs: Logs, written: int, path: Path) -> str:
-    """How many requests a trace has, and why it has not the others.
+def describe_replays(logs: Logs) -> list[str]:
+    """Return a line about replays that are not counted; none if there are only replays, or no replays.
 
     Examples
     --------
-    >>> traced(Logs(()), 0, Path("trace.jsonl"))
-    '0 of 0 requests in trace.jsonl'
+    >>> describe_replays(Logs(()))
+    []
+    """
+    if logs.without_replays() is logs:
+        return []
+    replays = logs.where(source="replay")
+    lost = counted(_lost(replays.cache_loss), "token")
+    return [f"{counted(len(replays.sessions), 'replay')} not counted, as replays may lose tokens on purpose ({lost} lost)"]
+
+
+def describe_trace(logs: Logs, written: int, path: Path) -> str:
+    """Return how many requests a trace contains, and why the others were left out.
+
+    Parameters
+    ----------
+    logs : Logs
+        The exported logs.
+    written : int
+        Number of lines, as `Logs.export_trace` returns it.
+    path : Path
+        The trace.
+
+    Examples
+    --------
+    >>> describe_trace(Logs(()), 0, Path("trace.jsonl"))
+    'Wrote 0 of 0 requests to trace.jsonl'
     """
     every = len(logs.usage)
-    told = f"{written:,} of {counted(every, 'request')} in {path}"
     replayed = int(logs.sessions.loc[logs.sessions["source"] == "replay", "requests"].sum())
     others = every - written - replayed
-    reasons = [(replayed, "of replays, whose logs hold no bodies"), (others, "of which only the usage is known")]
-    left_out = ", ".join(f"{many:,} {why}" for many, why in reasons if many)
-    return f"{told}; left out: {left_out}" if left_out else told
+    reasons = [(replayed, "of replays, whose logs contain no request bodies"), (others, "with nothing but usage")]
+    left_out = "; ".join(f"{count:,} {why}" for count, why in reasons if count)
+    return f"Wrote {written:,} of {counted(every, 'request')} to {path}" + (f". Left out: {left_out}" if left_out else "")
 
 
 def _lost(rows: pd.DataFrame) -> int:
@@ -80,6 +126,6 @@ def _lost(rows: pd.DataFrame) -> int:
 
 
 def _place(row: dict[Hashable, Any]) -> str:
-    where = f" in {row['location']}" if isinstance(row["location"], str) else ""
-    place = f"{row['session']} epoch {row['epoch']} request {row['request']}"
-    return f"  {place}: {counted(row['lost_tokens'], 'token')}{where} ({row['certainty']})"
+    location = f" at {row['location']}" if isinstance(row["location"], str) else ""
+    place = f"{row['session']}, epoch {row['epoch']}, request {row['request']}"
+    return f"  {place}: {counted(row['lost_tokens'], 'token')}{location} ({row['certainty']})"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from loopkit import replay
+from loopkit.cache.losses.causes import advice
 from loopkit.logs.gate import gate
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import start
@@ -39,13 +40,13 @@ def test_a_warm_session_passes_and_its_replays_do_not_count(tiny: Server, tmp_pa
     (log,) = (tmp_path / "replays").glob("*.jsonl")
     passed, alone = gate(tmp_path), gate(log)
     assert (passed.ok, passed.lost_tokens) == (True, 0)
-    left_out = f"1 replay left out, which break the contract on purpose and lost {alone.lost_tokens:,} tokens"
+    left_out = f"1 replay not counted, as replays may lose tokens on purpose ({alone.lost_tokens:,} tokens lost)"
     assert passed.lines == (
         left_out,
-        "lost 0 tokens of at most 0; cached counts in 3 of 3 requests; nothing to explain",
+        "0 tokens lost; at most 0 allowed. 3 of 3 requests report cached tokens.",
     )
     assert not alone.ok
-    assert alone.lines[0].startswith("system_changed: ")
+    assert " tokens lost because the system prompt changed" in alone.lines[0]
 
 
 def test_more_than_allowed_is_status_1_with_the_causes(tmp_path: Path) -> None:
@@ -55,9 +56,10 @@ def test_more_than_allowed_is_status_1_with_the_causes(tmp_path: Path) -> None:
     ran = command(tmp_path)
     assert (ran.returncode, ran.stderr) == (1, "")
     assert ran.stdout.splitlines() == [
-        "unexplained: 25 tokens",
-        "  s epoch 0 request 2: 25 tokens (unexplained)",
-        "lost 25 tokens of at most 0; cached counts in 2 of 2 requests; 0% with a cause",
+        "25 tokens lost for an unknown reason (unexplained)",
+        f"  What to do: {advice('unexplained')}",
+        "  s, epoch 0, request 2: 25 tokens (unexplained)",
+        "25 tokens lost; at most 0 allowed. 2 of 2 requests report cached tokens. 0% of the lost tokens have a known cause.",
     ]
     assert command(tmp_path, "--max-lost", "25").returncode == 0
     assert command(tmp_path, "--max-lost", "24").returncode == 1
@@ -66,7 +68,7 @@ def test_more_than_allowed_is_status_1_with_the_causes(tmp_path: Path) -> None:
 
 def test_what_says_nothing_does_not_pass(tmp_path: Path) -> None:
     ran = command(tmp_path)
-    assert (ran.returncode, ran.stdout) == (1, "no request says how much was cached: nothing could be judged\n")
+    assert (ran.returncode, ran.stdout) == (1, "No request reports its cached tokens, so nothing can be checked.\n")
     ran = command(tmp_path / "nothing")
     assert ran.returncode == 2
     assert "the path does not exist" in ran.stderr
@@ -82,7 +84,7 @@ def test_a_log_whose_last_line_is_torn_is_status_2_and_judged_where_faults_are_r
     ran = command(torn, "--errors", "report", "--max-lost", "1000000")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "live.jsonl:13: the last line is incomplete (byte" in ran.stdout
-    assert ran.stdout.splitlines()[-1].endswith("; 1 log was not read whole")
+    assert ran.stdout.splitlines()[-1].endswith(" 1 log was not read completely.")
 
 
 def test_how_many_logs_were_not_read_whole_stands_in_the_last_line(tmp_path: Path) -> None:
@@ -94,17 +96,17 @@ def test_how_many_logs_were_not_read_whole_stands_in_the_last_line(tmp_path: Pat
     (tmp_path / "sessions/c/0.baseline.json").unlink()
     (tmp_path / "sessions/c/0.baseline.json").mkdir()
     seen = gate(tmp_path, errors="report")
-    assert seen.lines[-1].endswith("; 2 logs were not read whole"), seen.lines
+    assert seen.lines[-1].endswith(" 2 logs were not read completely."), seen.lines
     assert any("0.baseline.json: cannot be read" in line for line in seen.lines)
     alone = gate(tmp_path / "sessions/a", errors="report")
     assert not alone.ok
-    assert alone.lines[-1] == "no request says how much was cached: nothing could be judged; 1 log was not read whole"
+    assert alone.lines[-1] == "No request reports its cached tokens, so nothing can be checked. 1 log was not read completely."
 
 
 def test_a_baseline_that_is_not_the_logs_own_is_named_and_counts_are_judged(tmp_path: Path) -> None:
     """Counts do not rest on it."""
     directory = write_session(tmp_path, "a", [make.start("a"), *kept(2)])
     (directory / "0.baseline.json").write_bytes(b"{}")
-    told, judged = gate(tmp_path).lines
-    assert told.startswith(f"{directory / '0.baseline.json'}: its SHA-256 is ")
-    assert judged == "lost 0 tokens of at most 0; cached counts in 2 of 2 requests; nothing to explain"
+    problem, total = gate(tmp_path).lines
+    assert problem.startswith(f"{directory / '0.baseline.json'}: its SHA-256 is ")
+    assert total == "0 tokens lost; at most 0 allowed. 2 of 2 requests report cached tokens."

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from loopkit.cache.losses.causes import advice
 from loopkit.cli.main import main
 from loopkit.encoding import decode
 from loopkit.logs.loading import load
@@ -23,11 +24,12 @@ def test_sessions_losses_and_problems(tmp_path: Path) -> None:
     write_session(tmp_path, "b", [start("b", model=None), user(1), assistant(2), usage(2, 1, None, None)])
     shutil.copytree(MALFORMED / "sessions" / "text-changed", tmp_path / "sessions" / "text-changed")
     assert summary(load(tmp_path, errors="report"))[1:-1] == [
-        "a (loopkit, tiny): 3 requests, 3,300 prompt tokens, 504 lost",
-        "b (loopkit, model unknown): 1 request, ? prompt tokens, ? lost",
-        "text-changed (loopkit, tiny): 1 request, 1,000 prompt tokens, 0 lost",
-        "slot_taken: 504 tokens",
-        "  a epoch 0 request 3: 504 tokens in slot 0 (confirmed)",
+        "a (loopkit, tiny): 3 requests, prompt tokens 3,300, lost tokens 504",
+        "b (loopkit, unknown model): 1 request, prompt tokens unknown, lost tokens unknown",
+        "text-changed (loopkit, tiny): 1 request, prompt tokens 1,000, lost tokens 0",
+        "504 tokens lost because another request used the slot in between (slot_taken)",
+        f"  What to do: {advice('slot_taken')}",
+        "  a, epoch 0, request 3: 504 tokens at slot 0 (confirmed)",
     ]
     assert summary(load(tmp_path, errors="report"))[-1].startswith(f"{tmp_path}/sessions/text-changed/0.jsonl:6: its crc is")
 
@@ -38,11 +40,23 @@ def test_the_losses_of_a_session_stand_together_unless_all_are_asked_for(
     write_session(tmp_path, "a", [start("a"), *kept(9, loses=frozenset({3, 4, 8}))])
     assert main(["show", str(tmp_path)]) == 0
     together = capsys.readouterr().out
-    assert "\n  a: 3 losses, 3,900 tokens (3 confirmed)\nloopkit show --all names each loss\n" in together
+    assert "\n  a: 3,900 tokens in 3 losses (3 confirmed)\nUse `loopkit show --all` to list each loss.\n" in together
     assert main(["show", "--all", str(tmp_path)]) == 0
     each = capsys.readouterr().out
-    assert each.count("\n  a epoch 0 request ") == 3
+    assert each.count("\n  a, epoch 0, request ") == 3
     assert "--all" not in each
+
+
+def test_losses_of_replays_are_named_apart(tmp_path: Path) -> None:
+    write_session(tmp_path, "a", [start("a"), *kept(3)])
+    write(tmp_path / "replays/r.jsonl", replay("live_system", 3, broken=True))
+    assert summary(load(tmp_path))[1:] == [
+        "a (loopkit, tiny): 3 requests, prompt tokens 3,300, lost tokens 0",
+        "r (replay, tiny): 3 requests, prompt tokens 3,300, lost tokens 2,100",
+        "1 replay not counted, as replays may lose tokens on purpose (2,100 tokens lost)",
+    ]
+    alone = summary(load(tmp_path / "replays/r.jsonl"))
+    assert alone[2].startswith("2,100 tokens lost because the system prompt changed (system_changed)")
 
 
 def test_what_a_log_says_cannot_drive_a_terminal(tmp_path: Path) -> None:
@@ -79,16 +93,16 @@ def test_loopkit_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["export", source, *wanted]) == 1
     assert "a trace needs a salt" in capsys.readouterr().err
     assert main(["export", source, *wanted, "--salt-file", str(salt)]) == 0
-    assert f"2 of 2 requests in {trace}" in capsys.readouterr().out
+    assert f"Wrote 2 of 2 requests to {trace}" in capsys.readouterr().out
     pd.testing.assert_frame_equal(load(tmp_path / "parquet").usage, load(source).usage)
     assert load(tmp_path / "parquet", content=True).messages["content"][0] == "Be brief."
     assert len(pd.read_csv(tmp_path / "csv" / "usage.csv")) == len(trace.read_bytes().splitlines()) == 2
     assert decode(trace.read_bytes().splitlines()[0])["unit"] == "bytes"
     write(tmp_path / "replays/r.jsonl", replay(None, 3))
     for what, told in {
-        tmp_path / "replays/r.jsonl": "0 of 3 requests in {}; left out: 3 of replays, whose logs hold no bodies",
-        tmp_path: "2 of 5 requests in {}; left out: 3 of replays, whose logs hold no bodies",
-        tmp_path / "parquet": "0 of 2 requests in {}; left out: 2 of which only the usage is known",
+        tmp_path / "replays/r.jsonl": "Wrote 0 of 3 requests to {}. Left out: 3 of replays, whose logs contain no request bodies",
+        tmp_path: "Wrote 2 of 5 requests to {}. Left out: 3 of replays, whose logs contain no request bodies",
+        tmp_path / "parquet": "Wrote 0 of 2 requests to {}. Left out: 2 with nothing but usage",
     }.items():
         to = tmp_path / f"{what.name}.trace"
         assert main(["export", str(what), "--trace", str(to), "--salt-file", str(salt)]) == 0
