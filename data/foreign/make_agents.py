@@ -1,6 +1,6 @@
-"""Write the samples of agents' logs, ``data/foreign/{claude_code,pi,codex}``: run from the root, with no arguments.
+"""Writer of the sample logs of agents in ``data/foreign/{claude_code,pi,codex}``. Run it in the root, without arguments.
 
-The logs are made here, one for each trap; the tables of right numbers beside them are not: they were worked out by hand.
+Each log covers one difficulty. The tables of correct numbers beside them were written by hand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Lines = list[dict[str, Any]]
 
 
 def time(seconds: float) -> str:
-    """So many seconds after nine o'clock."""
+    """Return the timestamp of so many seconds after 9:00."""
     whole, milliseconds = divmod(round(seconds * 1000), 1000)
     return f"2026-11-30T{9 + whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}.{milliseconds:03}Z"
 
@@ -28,7 +28,7 @@ def write(name: str, lines: Lines) -> None:
 
 
 class Claude:
-    """Lines of a transcript, each going on from the one before unless ``on`` names another; ids are ``<session>-<number>``."""
+    """Lines of a transcript. Each follows the line before, or the line ``on``. Ids are ``<session>-<number>``."""
 
     def __init__(self, session: str, **common: Any) -> None:
         self.session, self.common = session, {"isSidechain": False, "sessionId": session, "version": "2.1.296", **common}
@@ -42,7 +42,7 @@ class Claude:
         return number
 
     def ask(self, text: str, seconds: float, on: int | None = -1, **members: Any) -> int:
-        """A person's message."""
+        """Add a person's message."""
         return self.line("user", seconds, on, message={"role": "user", "content": text}, **members)
 
     def result(self, call: str, text: str, seconds: float, on: int | None = -1) -> int:
@@ -50,7 +50,7 @@ class Claude:
         return self.line("user", seconds, on, message={"role": "user", "content": [block]}, toolUseResult={"stdout": text})
 
     def answer(self, id: str, counts: tuple[int | None, ...], seconds: float, on: int | None = -1, **facts: Any) -> int:
-        """One line of an answer: input, read from the cache, written to it, output."""
+        """Add a line of a response. Counts: input, read from the cache, written to it, output."""
         uncached, read, written, output = counts
         hour = facts.pop("hour", False)
         id = f"{self.common['sessionId']}-{id}"
@@ -78,13 +78,13 @@ class Claude:
 
 
 def tool(call: str, name: str = "Bash") -> dict[str, Any]:
-    """A tool's call, as a block."""
+    """Return a content block of a tool call."""
     return {"type": "tool_use", "id": call, "name": name, "input": {"command": "ls"}}
 
 
 def claude_code() -> None:
     """Write all transcripts."""
-    # one answer is a line a block, usage on each; only the last has the final output; a gateway leaves requestId out
+    # one line per content block, each with usage; only the last has the final output count; a gateway omits requestId
     log = Claude("lines")
     log.ask("Look.", 0)
     log.answer("m1", (4, 0, 12000, 1), 3, block={"type": "thinking", "thinking": "Hm.", "signature": "x"}, stop=None)
@@ -98,8 +98,8 @@ def claude_code() -> None:
     log.lines.append(log.lines[-1])
     write("claude_code/told_in_lines.jsonl", log.lines)
 
-    # the lines of one response under several request ids; the first ones have placeholders, of the last the finish holds; and a
-    # resumed session that begins with the same response under yet another one
+    # the lines of one response have several request ids and placeholder counts, and the last has the finish reason; a resumed
+    # session starts with the same response under another request id
     log = Claude("ids")
     log.ask("One.", 0)
     log.answer("m1", (4, 0, 9000, 1), 3, request="r1", stop=None)
@@ -117,7 +117,7 @@ def claude_code() -> None:
     log.answer("m3", (5, 9400, 300, 45), 24, request=None)
     write("claude_code/request_ids/second.jsonl", log.lines)
 
-    # a sub-agent in a file of its own, which also tells its parent's answer again, under another request id
+    # a sub-agent in its own file, which repeats its parent's response under another request id
     log = Claude("main")
     log.ask("Search.", 0)
     log.answer("p1", (4, 0, 12000, 50), 3, block=tool("t1", "Task"), stop="tool_use")
@@ -133,7 +133,7 @@ def claude_code() -> None:
     agent.answer("s2", (3, 5000, 200, 10), 12)
     write("claude_code/sub_agents/main/subagents/agent-a1.jsonl", agent.lines)
 
-    # of old versions the side chain stands in the main file, and its requests between the main ones
+    # old versions write the side chain into the main file, between the main requests
     log = Claude("side")
     log.ask("Search.", 0)
     asked = log.answer("q1", (4, 0, 12000, 50), 3, block=tool("t1", "Task"), stop="tool_use")
@@ -145,7 +145,7 @@ def claude_code() -> None:
     log.answer("q2", (4, 12000, 500, 30), 12)
     write("claude_code/side_chain.jsonl", log.lines)
 
-    # a person went back to the first answer and asked something else
+    # a person returns to the first response and asks something else
     log = Claude("tree")
     log.ask("One.", 0)
     fork = log.answer("m1", (3, 0, 10000, 50), 3)
@@ -157,7 +157,7 @@ def claude_code() -> None:
     log.answer("m4", (3, 10100, 60, 50), 43)
     write("claude_code/branches.jsonl", log.lines)
 
-    # two compactions: one in the middle of a turn, with a boundary; one of a version that writes only the summary
+    # two compactions: one within a turn, with a boundary line; one by a version that writes only the summary
     log = Claude("packed")
     log.ask("Work.", 0)
     log.answer("m1", (3, 0, 90000, 50), 3, block=tool("t1"), stop="tool_use")
@@ -174,7 +174,7 @@ def claude_code() -> None:
     log.answer("m4", (3, 14000, 900, 50), 33)
     write("claude_code/compacted.jsonl", log.lines)
 
-    # the second file begins with the first one's history, under its own session id
+    # the second file starts with the history of the first, under its own session id
     log = Claude("first")
     log.ask("One.", 0)
     log.answer("m1", (3, 0, 10000, 50), 3)
@@ -187,7 +187,7 @@ def claude_code() -> None:
     log.answer("m3", (3, 0, 12500, 50), 5003)
     write("claude_code/resumed/second.jsonl", log.lines)
 
-    # lines in any order, and a clock that was set back by an hour in between
+    # lines out of order, and a clock that was set back by an hour
     log = Claude("mixed")
     log.ask("One.", 4000)
     log.answer("m1", (3, 0, 10000, 50), 4003, block=tool("t1"), stop="tool_use")
@@ -198,7 +198,7 @@ def claude_code() -> None:
     log.lines = [log.lines[at] for at in (3, 0, 5, 2, 1, 4)]
     write("claude_code/out_of_order.jsonl", log.lines)
 
-    # answers that no model gave; counts that are null or absent: not reported is not zero
+    # synthetic responses; counts that are null or absent, which does not mean 0
     log = Claude("nulls")
     log.ask("One.", 0)
     log.answer("e1", (0, 0, 0, 0), 1, model="<synthetic>", isApiErrorMessage=True)
@@ -235,7 +235,7 @@ def claude_code() -> None:
     log.answer("m9", (3, 9000, 9000, 50), 6143, model="claude-haiku-4-5")
     write("claude_code/lost.jsonl", log.lines)
 
-    # a file that has been through much
+    # a damaged file
     log = Claude("hurt")
     log.ask("One.", 0)
     log.answer("m1", (3, 0, 10000, 50), 3)
@@ -255,7 +255,7 @@ def claude_code() -> None:
 
 
 class Pi:
-    """Entries of a session, each going on from the one before unless ``on`` names another."""
+    """Entries of a session. Each follows the entry before, or the entry ``on``."""
 
     def __init__(self, session: str, **header: Any) -> None:
         first = {"type": "session", "version": 3, "id": session, "timestamp": time(0), "cwd": "/home/x/project", **header}
@@ -270,7 +270,7 @@ class Pi:
         return number
 
     def ask(self, text: str, seconds: float, on: int | None = -1) -> int:
-        """A person's message."""
+        """Add a person's message."""
         return self.line("message", seconds, on, message={"role": "user", "content": [{"type": "text", "text": text}]})
 
     def result(self, call: str, text: str, seconds: float) -> int:
@@ -279,7 +279,7 @@ class Pi:
         return self.line("message", seconds, message=message)
 
     def answer(self, counts: tuple[int | None, ...], seconds: float, on: int | None = -1, **facts: Any) -> int:
-        """An answer: input, read from the cache, written to it, output."""
+        """Add a response. Counts: input, read from the cache, written to it, output."""
         uncached, read, written, output = counts
         usage = {"input": uncached, "output": output, "cacheRead": read, "cacheWrite": written, "totalTokens": 0}
         usage |= facts.pop("usage", {})
@@ -291,7 +291,7 @@ class Pi:
 
 def pi() -> None:
     """Write all sessions."""
-    # back to the first answer, and on along another branch; kinds that no frame holds stand between
+    # a branch from the first response; types that no frame contains are in between
     log = Pi("tree")
     log.line("model_change", 0, provider="anthropic", modelId="claude-opus-4-8")
     log.ask("One.", 0)
@@ -307,7 +307,7 @@ def pi() -> None:
     log.answer((3, 8200, 90, 50), 23)
     write("pi/branches.jsonl", log.lines)
 
-    # a compaction, whose own request has a prompt of its own; a request that only keeps the cache warm
+    # a compaction, whose request has a prompt of its own; a request that only keeps the cache warm
     log = Pi("packed")
     log.ask("One.", 0)
     log.answer((3, 0, 50000, 50), 3)
@@ -323,7 +323,7 @@ def pi() -> None:
     log.answer((3, 10500, 100, 50), 443)
     write("pi/compacted.jsonl", log.lines)
 
-    # a failed answer and its retry; one that was stopped when some of it was there; counts that are null
+    # a failed response and its retry; a cancelled response; counts that are null
     log = Pi("retried")
     log.ask("One.", 0)
     log.answer((0, 0, 0, 0), 2, stopReason="error", errorMessage="overloaded")
@@ -336,7 +336,7 @@ def pi() -> None:
     log.answer((3, 8300, 600, 40), 43)
     write("pi/retried.jsonl", log.lines)
 
-    # of version 1, a list without ids; written to the cache for an hour
+    # version 1, a list without ids; a cache with a TTL of one hour
     log = Pi("list", version=1)
     log.ask("One.", 0)
     log.answer((3, 0, 8000, 50), 3, usage={"cacheWrite1h": 8000})
@@ -346,7 +346,7 @@ def pi() -> None:
     log.answer((3, 0, 8300, 50), 6006)
     write("pi/version_1.jsonl", log.lines)
 
-    # a fork begins with copies of its parent's entries
+    # a fork starts with copies of its parent's entries
     log = Pi("parent")
     log.ask("One.", 0)
     log.answer((3, 0, 8000, 50), 3)
@@ -387,7 +387,7 @@ class Codex:
         self.line("response_item", seconds + 1, type="function_call_output", call_id=call, output=text)
 
     def counted(self, counts: tuple[int, int, int, int], seconds: float, *, last: bool = True, add: bool = True) -> None:
-        """Input, cached of it, output, reasoning of it."""
+        """Add a usage line. Counts: input, cached part of it, output, reasoning part of it."""
         now = dict(zip(self.total, counts))
         if add:
             self.total = {name: value + now[name] for name, value in self.total.items()}
@@ -401,7 +401,7 @@ class Codex:
 
 def codex() -> None:
     """Write all rollouts."""
-    # running totals, each told more than once; events without counts
+    # running totals, each repeated; events without counts
     log = Codex("totals")
     log.context(0)
     log.ask("One.", 0)
@@ -420,7 +420,7 @@ def codex() -> None:
     log.counted((9600, 0, 50, 0), 24)
     write("codex/totals.jsonl", log.lines)
 
-    # of an older version: totals only
+    # an older version with totals only
     log = Codex("sums")
     log.context(0)
     log.ask("One.", 0)
@@ -430,7 +430,7 @@ def codex() -> None:
     log.counted((9600, 9344, 70, 0), 12, last=False)
     write("codex/totals_only.jsonl", log.lines)
 
-    # a fork's file tells its parent's lines again in its first second
+    # a fork's file repeats its parent's lines in its first second
     log = Codex("old")
     log.context(0)
     log.ask("One.", 0)
@@ -438,16 +438,16 @@ def codex() -> None:
     log.ask("Two.", 10)
     log.counted((20500, 19968, 80, 0), 14)
     write("codex/forked/rollout-2026-11-30T09-00-00-old.jsonl", log.lines)
-    told = log.lines
+    parent_lines = log.lines
     log = Codex("new", forked_from_id="old")
     log.lines[0]["timestamp"] = time(100)
-    log.lines += [{**line, "timestamp": time(100.2)} for line in told]
+    log.lines += [{**line, "timestamp": time(100.2)} for line in parent_lines]
     log.total = {"input_tokens": 40500, "cached_input_tokens": 19968, "output_tokens": 200, "reasoning_output_tokens": 64}
     log.ask("Three.", 110)
     log.counted((20700, 20352, 60, 0), 114)
     write("codex/forked/rollout-2026-11-30T09-01-40-new.jsonl", log.lines)
 
-    # a compaction; another model; totals that fall, for the counter began anew
+    # a compaction; another model; totals that restart
     log = Codex("packed")
     log.context(0)
     log.ask("One.", 0)

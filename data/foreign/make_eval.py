@@ -1,6 +1,6 @@
-"""Write the sample of Inspect's logs, ``data/foreign/inspect``: run from the root, with no arguments; needs inspect_ai.
+"""Writer of the sample log of Inspect in ``data/foreign/inspect``. Run it in the root, without arguments. It needs inspect_ai.
 
-Inspect itself writes it, with its own mock model, whose counts are given here; the table beside it was worked out by hand.
+Inspect writes the log with its mock model and the counts below. The table beside it was written by hand.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from inspect_ai.model import ChatMessageSystem, ChatMessageUser, ModelOutput, Mo
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 HERE = Path(__file__).parent / "inspect"
-# input, cached, written, output, total; the last two: cached within the input, as of 2025, and nothing said of a cache
+# input, cached, written, output, total; in the last two the input includes cached tokens, as in 2025, or no cache is reported
 COUNTS = [(10, 0, 5000, 20, 5030), (12, 5000, 300, 20, 5332), (8, 0, 5400, 20, 5428), (1568, 1024, None, 10, 1578)]
 COUNTS += [(1700, None, None, 10, 1710)]
 
 
 def answers() -> list[ModelOutput]:
-    """What the mock model says, and counts."""
-    made = []
+    """Return the responses of the mock model."""
+    responses = []
     for uncached, cached, written, output, total in COUNTS:
         answer = ModelOutput.from_content("mockllm/model", "Well.")
         more = {"input_tokens_cache_read": cached, "input_tokens_cache_write": written}
         answer.usage = ModelUsage(input_tokens=uncached, output_tokens=output, total_tokens=total, **more)
-        made.append(answer)
-    return made
+        responses.append(answer)
+    return responses
 
 
 @solver
 def talk() -> Solver:
-    """Three questions, the system prompt changed before the third; one asked again, which Inspect answers from its own cache."""
+    """Ask three questions, with a new system prompt before the third. Inspect's own cache answers a repeated one."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         state.messages.insert(0, ChatMessageSystem(id="system", content="You are A."))
@@ -52,7 +52,7 @@ def talk() -> Solver:
 
 
 def main() -> None:
-    """Write it."""
+    """Write the log."""
     with tempfile.TemporaryDirectory() as directory:
         os.chdir(directory)
         os.environ["INSPECT_CACHE_DIR"] = directory

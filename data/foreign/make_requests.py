@@ -1,6 +1,6 @@
-"""Write the samples of request logs, ``data/foreign/openai``: run from the root, with no arguments.
+"""Writer of the sample logs of requests, gateways, spans and traces in ``data/foreign``. Run it in the root, without arguments.
 
-The logs are made here, one for each dialect, with its traps; the tables of right numbers beside them were worked out by hand.
+Each log covers the difficulties of one dialect. The tables of correct numbers beside them were written by hand.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from data.foreign.make_agents import HERE, Lines, time, write
 from loopkit.encoding import encode
 
 START = 1796029200
-"Nine o'clock, in seconds."
+"9:00, in seconds since 1970."
 
 Message = dict[str, Any]
 
 
 def say(role: str, text: str | None, **members: Any) -> Message:
-    """A message."""
+    """Return a message."""
     return {"role": role, "content": text, **members}
 
 
 def answer(id: str, counts: tuple[int, int | None, int], text: str = "Well.", **members: Any) -> dict[str, Any]:
-    """An answer of chat completions: prompt, cached, completion."""
+    """Return a response of chat completions. Counts: prompt, cached, completion."""
     prompt, cached, completion = counts
     details = None if cached is None else {"cached_tokens": cached}
     usage = {"prompt_tokens": prompt, "completion_tokens": completion, "prompt_tokens_details": details}
@@ -34,7 +34,7 @@ def answer(id: str, counts: tuple[int, int | None, int], text: str = "Well.", **
 
 
 def chunks(id: str, counts: tuple[int, int | None, int]) -> list[dict[str, Any]]:
-    """The same as a stream: the counts come last, without a choice."""
+    """Return the same response as stream chunks. The last has the counts and no choice."""
     whole = answer(id, counts)
     finish = {"index": 0, "delta": {}, "finish_reason": "stop"}
     text = {"index": 0, "delta": {"content": "Well."}, "finish_reason": None}
@@ -44,7 +44,7 @@ def chunks(id: str, counts: tuple[int, int | None, int]) -> list[dict[str, Any]]
 
 def openai() -> None:
     """Write the logs of bodies."""
-    # two conversations at once; one line told twice, one error, a stream, a body as a string, an early message that changes
+    # two interleaved conversations; a repeated line, an error, a stream, a body as a string, a changed early message
     a = [say("system", "You are A."), say("user", "One.")]
     b = [say("system", "You are B."), say("user", "Other.")]
     lines: Lines = []
@@ -70,14 +70,14 @@ def openai() -> None:
     row({"model": "gpt-5.2", "messages": list(a)}, answer("c7", (2700, 2432, 50)), 30)
     write("openai/requests.jsonl", lines)
 
-    # kvlint: bodies alone, to which the log has added members of its own; nothing is counted
+    # kvlint: bodies with members that the log added, without counts
     c = [say("user", "One.")]
     lines = [{"request_id": "r1", "session_id": "k", "timestamp": time(0), "model": "m", "messages": list(c)}]
     c += [say("assistant", "Well."), say("user", "Two.")]
     lines.append({"request_id": "r2", "session_id": "k", "timestamp": time(9), "model": "m", "messages": list(c)})
     write("openai/bodies.jsonl", lines)
 
-    # promptcachelint: input_tokens leave out what was cached, whoever the provider is; times are seconds since 1970
+    # promptcachelint: input_tokens excludes cached tokens for all providers; times are seconds since 1970
     lines = []
     d = [say("user", "One.")]
     counts = [(10, 0, 5000, 20), (12, 5000, 300, 20), (8, 0, 5400, 20)]
@@ -123,7 +123,7 @@ def otel() -> None:
     def export(*spans: dict[str, Any]) -> dict[str, Any]:
         return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {"name": "x"}, "spans": list(spans)}]}]}
 
-    # two exports: an agent's span that adds up, spans in the order of their ends, a sub-agent, a tool, one told twice, an error
+    # two exports: an agent's span with sums, spans in order of their ends, a sub-agent, a tool, a repeated span, an error
     chat: dict[str, Any] = {"operation__name": "chat", "provider__name": "openai", "conversation__id": "c"}
     chat |= {"agent__name": "helper", "response__model": "gpt-5.2", "response__finish_reasons": ["stop"]}
     first = span("11", "aa", 0, (2000, 50, 0), **chat)
@@ -135,7 +135,7 @@ def otel() -> None:
     third = span("44", "bb", 60, (2500, 50, 0), **{**chat, "response__model": "gpt-5.2-mini"})
     write("otel/export.jsonl", [export(second, inner, tool, failed, first), export(agent, first, third)])
 
-    # flat, each over several lines, of a conversation without a name; the last leaves cached tokens out, against the conventions
+    # flat spans over several lines, without a conversation name; the last excludes cached tokens, against the conventions
     texts = []
     for number, counts in enumerate([(5010, 20, 0, 5000), (5312, 20, 5000, 300), (12, 20, 5312, 0)], 1):
         names = ("input_tokens", "output_tokens", "cache_read.input_tokens", "cache_creation.input_tokens")
@@ -154,7 +154,7 @@ def otel() -> None:
 
 def traces() -> None:
     """Write the traces."""
-    # times in milliseconds; two requests share two blocks; a null length, and a hash of more than 64 bits
+    # times in milliseconds; two requests share two blocks; a null length and a hash of more than 64 bits
     lines: Lines = [
         {"timestamp": 0, "input_length": 1300, "output_length": 52, "hash_ids": [0, 1, 2]},
         {"timestamp": 1500, "input_length": 1100, "output_length": None, "hash_ids": [0, 1, 3]},
@@ -165,7 +165,7 @@ def traces() -> None:
         big.read_bytes() + b'{"timestamp":2000,"input_length":300,"output_length":7,"hash_ids":[36893488147419103232]}\n'
     )
 
-    # chats: another one in between, an answer that was tried twice, a parent that comes later; times in seconds
+    # interleaved chats, a retried response, a parent after its child; times in seconds
     def row(chat: int, parent: int, seconds: float, length: int, blocks: list[int]) -> None:
         head = {"chat_id": chat, "parent_chat_id": parent, "timestamp": seconds, "input_length": length, "output_length": 40}
         lines.append({**head, "type": "text", "turn": 1 if parent == -1 else 2, "hash_ids": blocks})
@@ -193,7 +193,7 @@ def litellm() -> None:
         details = {"cached_tokens": cached, "cache_creation_tokens": written}
         return {"prompt_tokens": prompt, "completion_tokens": completion, "prompt_tokens_details": details}
 
-    # LiteLLM: counts in the answer, in metadata that is a string, or in the row; its own cache; rows without a body; a failure
+    # LiteLLM: counts in the response, in metadata as a string, or in the row; its own cache; rows without a body; a failure
     claude = {"call_type": "acompletion", "custom_llm_provider": "anthropic", "model": "claude-opus-4-8", "session_id": "s"}
     gpt = {"call_type": "acompletion", "custom_llm_provider": "azure", "model": "gpt-5.2", "session_id": "s"}
     a = [say("user", "One.")]
@@ -220,8 +220,8 @@ def litellm() -> None:
     rows = []
     for number, (prompt, cached) in enumerate([(1500, 0), (1700, 1408)], 1):
         when: dict[str, Any] = {"request_created_at": time(60 * number), "response_created_at": time(60 * number + 2)}
-        body, said = text({"model": "gpt-5.2", "messages": b}), text(answer(f"c{number}", (prompt, cached, 20)))
-        rows.append({"request_id": f"h{number}", "request_body": body, "response_body": said, "provider": "OPENAI", **when})
+        body, response = text({"model": "gpt-5.2", "messages": b}), text(answer(f"c{number}", (prompt, cached, 20)))
+        rows.append({"request_id": f"h{number}", "request_body": body, "response_body": response, "provider": "OPENAI", **when})
         b += [say("assistant", "Well."), say("user", "Two.")]
     usage = {"input": 800, "cache_read_input_tokens": 200, "output": 30, "total": 1030}
     row: dict[str, Any] = {"id": "l1", "sessionId": "z", "input": [say("user", "Hi.")], "usageDetails": usage}

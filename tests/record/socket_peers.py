@@ -1,4 +1,4 @@
-"""Both sides of a proxy at raw sockets: a client and a server that send what a test wrote, and keep what came."""
+"""Scripted clients and servers at raw sockets, on both sides of a proxy."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tests.server.scripted import _Listener
 
 Step: TypeAlias = "bytes | Callable[[], object]"
 BODY = b'{"model":"m","messages":[{"role":"user","content":"Hi \xc3\xa9\xe2\x80\xa8."}]}'
-SAID = b'{"model":"m","choices":[{"message":{"content":"Yes."},"finish_reason":"stop"}],"usage":{"prompt_tokens":9}}'
+ANSWER = b'{"model":"m","choices":[{"message":{"content":"Yes."},"finish_reason":"stop"}],"usage":{"prompt_tokens":9}}'
 
 
-class Tee(_Listener):
-    """Waits until so many bytes of a connection have come, then sends its steps, and so on; keeps all that came.
+class ScriptedServer(_Listener):
+    """A scripted server that keeps all bytes that it received.
 
-    Of each connection ``script`` has pairs: how many bytes to wait for, and what to send then.
+    ``script`` has pairs for each connection: the number of bytes to wait for, and the steps to run or send then.
     """
 
     def __init__(self, *script: tuple[int, Sequence[Step]], close: bool = True) -> None:
         self._script, self._close = script, close
-        self.came: list[bytearray] = []
+        self.received: list[bytearray] = []
         self.ended = threading.Event()
         super().__init__()
 
     def handle(self, connection: socket.socket) -> None:
-        came = bytearray()
-        self.came.append(came)
+        received = bytearray()
+        self.received.append(received)
         for size, steps in self._script:
-            while len(came) < size and (data := connection.recv(65536)):
-                came += data
+            while len(received) < size and (data := connection.recv(65536)):
+                received += data
             for step in steps:
                 if isinstance(step, bytes):
                     connection.sendall(step)
@@ -44,7 +44,7 @@ class Tee(_Listener):
         if not self._close:
             try:
                 while data := connection.recv(65536):
-                    came += data
+                    received += data
             finally:
                 self.ended.set()
 
@@ -59,17 +59,17 @@ def dial(url: str) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port_of(url)), timeout=30)
 
 
-def rest(connection: socket.socket) -> bytes:
-    """All that still comes."""
+def read_all(connection: socket.socket) -> bytes:
+    """Return all bytes up to the end of the connection."""
     return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def until(connection: socket.socket, end: bytes) -> bytes:
-    """What comes, up to these bytes."""
-    came = b""
-    while not came.endswith(end) and (data := connection.recv(65536)):
-        came += data
-    return came
+def read_until(connection: socket.socket, end: bytes) -> bytes:
+    """Return the bytes up to and including `end`."""
+    received = b""
+    while not received.endswith(end) and (data := connection.recv(65536)):
+        received += data
+    return received
 
 
 def post(port: int, path: str = "/v1/chat/completions", body: bytes = BODY, *more: str) -> bytes:

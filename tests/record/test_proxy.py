@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from loopkit import record
 from loopkit.errors import InvalidConfig, SessionIOError
 from loopkit.record.proxy import Proxy
-from tests.record.socket_peers import BODY, SAID, Tee, chunked, dial, port_of, post, recorded, rest, until
+from tests.record.socket_peers import ANSWER, BODY, ScriptedServer, chunked, dial, port_of, post, read_all, read_until, recorded
 from tests.server.scripted import NO_ADDRESSES
 
-WHOLE = b"HTTP/1.1 200 OK\r\nSERVER: X\r\nContent-Length: %d\r\n\r\n%b" % (len(SAID), SAID)
-CHUNKED = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked([SAID[:7], SAID[7:]])
-ENDING = b"HTTP/1.1 200 OK\r\n\r\n" + SAID
+WHOLE = b"HTTP/1.1 200 OK\r\nSERVER: X\r\nContent-Length: %d\r\n\r\n%b" % (len(ANSWER), ANSWER)
+CHUNKED = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=5\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked([ANSWER[:7], ANSWER[7:]])
+ENDING = b"HTTP/1.1 200 OK\r\n\r\n" + ANSWER
 POST = b"POST /v1/chat/completions?key=k HTTP/1.1\r\nhost:127.0.0.1:1\r\nX-a:  1 \r\nx-A: \xff\r\n"
 LENGTH = POST + b"Content-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
 IN_CHUNKS = POST + b"Transfer-Encoding: chunked\r\n\r\n" + chunked([BODY[:1], BODY[1:30], BODY[30:]])
@@ -35,7 +35,7 @@ CASES = {
     "chunks": ([IN_CHUNKS], [CHUNKED], 1),
     "an answer that ends with the connection": ([LENGTH], [ENDING], 1),
     "one after the other": ([LENGTH, GET, IN_CHUNKS], [WHOLE, b"HTTP/1.1 204 No\r\n\r\n", CHUNKED], 2),
-    "no body though it says so": ([GET.replace(b"GET", b"HEAD"), LENGTH], [WHOLE[: -len(SAID)], WHOLE], 1),
+    "no body though it says so": ([GET.replace(b"GET", b"HEAD"), LENGTH], [WHOLE[: -len(ANSWER)], WHOLE], 1),
     "on with it": (
         [POST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(BODY), BODY],
         [b"HTTP/1.1 100 Continue\r\n\r\n", WHOLE],
@@ -65,20 +65,20 @@ def test_bytes_are_unchanged_both_ways(name: str, tmp_path: Path) -> None:
     asked, answers, completions = CASES[name]
     expected: list[bytes] = []
     script = []
-    with Tee() as nobody:
+    with ScriptedServer() as nobody:
         size_of_name = len(nobody.url.removeprefix("http://"))
     for sent, answer in zip(asked, answers, strict=True):
         expected.append(named(sent, "http://" + "x" * size_of_name))
         script.append((sum(map(len, expected)), [answer]))
-    with Tee(*script) as server, record.proxy(server.url, tmp_path) as proxy, dial(proxy.url) as client:
-        came = b""
+    with ScriptedServer(*script) as server, record.proxy(server.url, tmp_path) as proxy, dial(proxy.url) as client:
+        received = b""
         for index, sent in enumerate(asked):
             client.sendall(sent)
             if index + 1 < len(asked):
-                came += until(client, answers[index])
-        came += rest(client)
-        assert came == b"".join(answers)
-        assert bytes(server.came[0]) == named(b"".join(asked), server.url)
+                received += read_until(client, answers[index])
+        received += read_all(client)
+        assert received == b"".join(answers)
+        assert bytes(server.received[0]) == named(b"".join(asked), server.url)
         proxy.close()
         assert (proxy.recorded, proxy.missed) == (completions, 0)
         if completions:
@@ -97,14 +97,14 @@ def test_however_the_bytes_are_cut(data: st.DataObject, tmp_path: Path) -> None:
     back = sorted(data.draw(st.lists(st.integers(0, len(answered)), max_size=6)))
     pieces = [asked[a:b] for a, b in zip([0, *cuts], [*cuts, None], strict=True)]
     replies = [answered[a:b] for a, b in zip([0, *back], [*back, None], strict=True)]
-    with Tee() as nobody:
+    with ScriptedServer() as nobody:
         size = len(b"".join(named(each, nobody.url) for each in requests))
-    with Tee((size, replies)) as server, record.proxy(server.url, tmp_path) as proxy, dial(proxy.url) as client:
+    with ScriptedServer((size, replies)) as server, record.proxy(server.url, tmp_path) as proxy, dial(proxy.url) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in pieces:
             client.sendall(piece)
-        assert rest(client) == answered
-        assert bytes(server.came[0]) == b"".join(named(each, server.url) for each in requests)
+        assert read_all(client) == answered
+        assert bytes(server.received[0]) == b"".join(named(each, server.url) for each in requests)
         proxy.close()
         assert proxy.recorded == len(requests) - requests.count(GET)
 
@@ -115,12 +115,15 @@ def test_the_first_byte_arrives_before_the_last_is_written(tmp_path: Path) -> No
     event = b'data: {"choices":[{"delta":{"content":"Y"}}]}\n\n'
     last = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":4}}\n\ndata: [DONE]\n\n'
     first = head + chunked([event]).removesuffix(b"0\r\n\r\n")
-    with Tee((1, [first, lambda: begun.wait(30), chunked([last])])) as server, record.proxy(server.url, tmp_path) as proxy:
+    with (
+        ScriptedServer((1, [first, lambda: begun.wait(30), chunked([last])])) as server,
+        record.proxy(server.url, tmp_path) as proxy,
+    ):
         with dial(proxy.url) as client:
             client.sendall(post(port_of(proxy.url)))
-            assert until(client, event + b"\r\n") == first  # the server has not gone on
+            assert read_until(client, event + b"\r\n") == first  # the server has not gone on
             begun.set()
-            assert rest(client) == chunked([last])
+            assert read_all(client) == chunked([last])
         proxy.close()
         (one,) = recorded(proxy.path)
         assert one.usage.prompt_tokens == 4
@@ -130,22 +133,22 @@ def test_the_first_byte_arrives_before_the_last_is_written(tmp_path: Path) -> No
 
 def test_a_request_is_handed_on_as_it_comes(tmp_path: Path) -> None:
     got = threading.Event()
-    with Tee((200, [got.set]), (300, [WHOLE])) as server, record.proxy(server.url, tmp_path) as proxy:
+    with ScriptedServer((200, [got.set]), (300, [WHOLE])) as server, record.proxy(server.url, tmp_path) as proxy:
         with dial(proxy.url) as client:
             whole = post(port_of(proxy.url), "/v1/chat/completions", b'{"prompt":"' + b"a" * 200 + b'"}')
             client.sendall(whole[:250])
             assert got.wait(30)
             client.sendall(whole[250:])
-            assert rest(client) == WHOLE
+            assert read_all(client) == WHOLE
 
 
 @pytest.mark.parametrize("framing", [b"", b"Transfer-Encoding: chunked\r\n"])
 def test_a_client_that_hangs_up_is_seen_by_the_server(framing: bytes, tmp_path: Path) -> None:
     begin = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + framing + b"\r\n9\r\ndata: {}\n\n"
-    with Tee((1, [begin]), close=False) as server, record.proxy(server.url, tmp_path) as proxy:
+    with ScriptedServer((1, [begin]), close=False) as server, record.proxy(server.url, tmp_path) as proxy:
         with dial(proxy.url) as client:
             client.sendall(post(port_of(proxy.url)))
-            until(client, b"\n\n")
+            read_until(client, b"\n\n")
         assert server.ended.wait(30)
         latest = time.monotonic() + 30
         while not proxy.recorded:  # it is, as soon as the server has hung up too
@@ -162,7 +165,7 @@ def test_a_server_that_breaks_off_is_seen_by_the_client(reset: bool, tmp_path: P
             connection, _ = listener.accept()
             connection.recv(65536)
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhalf")
-            assert until(client, b"half").endswith(b"half")
+            assert read_until(client, b"half").endswith(b"half")
             if reset:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.close()
@@ -177,12 +180,12 @@ def test_a_server_that_breaks_off_is_seen_by_the_client(reset: bool, tmp_path: P
 
 def test_several_at_once_each_get_their_own(tmp_path: Path) -> None:
     together = threading.Barrier(6)
-    with Tee((300, [lambda: together.wait(30), WHOLE])) as server, record.proxy(server.url, tmp_path) as proxy:
+    with ScriptedServer((300, [lambda: together.wait(30), WHOLE])) as server, record.proxy(server.url, tmp_path) as proxy:
 
         def ask(number: int) -> None:
             with dial(proxy.url) as client:
                 client.sendall(post(port_of(proxy.url), "/completion", b'{"prompt":"%b"}' % (b"%d" % number * 300)))
-                got.append(rest(client))
+                got.append(read_all(client))
 
         got: list[bytes] = []
         threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
@@ -209,7 +212,7 @@ def test_a_server_over_tls_is_reached_by_its_name(tmp_path: Path, monkeypatch: p
         def answer() -> None:
             connection, _ = listener.accept()
             with context.wrap_socket(connection, server_side=True) as secure:
-                got.append(until(secure, BODY))
+                got.append(read_until(secure, BODY))
                 secure.sendall(WHOLE)
                 got.append(secure.recv(1))
 
@@ -219,7 +222,7 @@ def test_a_server_over_tls_is_reached_by_its_name(tmp_path: Path, monkeypatch: p
         with record.proxy(f"https://localhost:{port}/api/v1", tmp_path) as proxy, dial(proxy.url) as client:
             assert proxy.url.endswith("/api/v1")
             client.sendall(LENGTH)
-            assert until(client, SAID) == WHOLE
+            assert read_until(client, ANSWER) == WHOLE
             client.close()
             thread.join(30)  # it has seen the hang-up
             proxy.close()
@@ -228,19 +231,19 @@ def test_a_server_over_tls_is_reached_by_its_name(tmp_path: Path, monkeypatch: p
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with Tee((1, [b"no TLS"])) as server, record.proxy(server.url.replace("http", "https"), tmp_path) as proxy:
+    with ScriptedServer((1, [b"no TLS"])) as server, record.proxy(server.url.replace("http", "https"), tmp_path) as proxy:
         with dial(proxy.url) as client:
             client.sendall(LENGTH)
-            assert rest(client).startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
+            assert read_all(client).startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
     assert "Cannot connect to" in caplog.text
 
 
 def test_a_server_that_is_not_there_is_a_502(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with Tee() as gone:
+    with ScriptedServer() as gone:
         pass
     with record.proxy(gone.url, tmp_path) as proxy, dial(proxy.url) as client:
         client.sendall(LENGTH)
-        answer = rest(client)
+        answer = read_all(client)
     assert answer.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
     assert f"loopkit record: Cannot connect to {gone.url}: ".encode() in answer
     assert "Cannot connect to" in caplog.text
@@ -249,11 +252,11 @@ def test_a_server_that_is_not_there_is_a_502(tmp_path: Path, caplog: pytest.LogC
 
 @pytest.mark.parametrize("host", ["evil.example:80", "127.0.0.1.evil.example", "localhost@evil"])
 def test_a_page_that_has_made_its_name_point_here_is_refused(host: str, tmp_path: Path) -> None:
-    with Tee(close=False) as server, record.proxy(server.url, tmp_path) as proxy, dial(proxy.url) as client:
+    with ScriptedServer(close=False) as server, record.proxy(server.url, tmp_path) as proxy, dial(proxy.url) as client:
         client.sendall(LENGTH.replace(b"127.0.0.1:1", host.encode()))
-        assert rest(client).startswith(b"HTTP/1.1 421 Misdirected Request\r\n")
+        assert read_all(client).startswith(b"HTTP/1.1 421 Misdirected Request\r\n")
         assert server.ended.wait(30)
-        assert server.came == [b""]
+        assert server.received == [b""]
 
 
 def test_nothing_listens_beyond_loopback(tmp_path: Path) -> None:
@@ -300,14 +303,14 @@ def test_a_home_that_takes_nothing_is_known_before_anything_passes(tmp_path: Pat
 def ask(proxy: Proxy, request: bytes) -> bytes:
     with dial(proxy.url) as client:
         client.sendall(request)
-        return rest(client)
+        return read_all(client)
 
 
 def test_keys_are_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secrets = [f"Authorization: Bearer {'s3cr3t'}", "X-Api-Key: s3cr3t", "Cookie: a=s3cr3t", "Proxy-Authorization: s3cr3t"]
     refused = b'HTTP/1.1 401 No\r\nSet-Cookie: s3cr3t\r\nContent-Length: 28\r\n\r\n{"error":{"message":"s3cr3t"}}'[:-2]
-    with Tee((1, [refused])) as server, record.proxy(server.url, tmp_path) as proxy:
+    with ScriptedServer((1, [refused])) as server, record.proxy(server.url, tmp_path) as proxy:
         port = port_of(proxy.url)
         ask(proxy, post(port, "/v1/chat/completions?api-key=s3cr3t", BODY, *secrets))
         ask(proxy, post(port, "/v1/chat/completions?api-key=s3cr3t", b"no JSON", *secrets))
@@ -323,7 +326,7 @@ def test_keys_are_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
 @pytest.mark.parametrize("answer", [WHOLE, CHUNKED, ENDING])
 def test_a_repr_counts_a_complete_response_as_recorded_at_once(answer: bytes, tmp_path: Path) -> None:
     gate = threading.Event()
-    with Tee((1, [lambda: gate.wait(30), answer])) as server, record.proxy(server.url, tmp_path) as proxy:
+    with ScriptedServer((1, [lambda: gate.wait(30), answer])) as server, record.proxy(server.url, tmp_path) as proxy:
         for number in range(1, 11):
             gate.clear()
             with dial(proxy.url) as client:
@@ -332,7 +335,7 @@ def test_a_repr_counts_a_complete_response_as_recorded_at_once(answer: bytes, tm
                 while ", in progress 1" not in repr(proxy):
                     assert time.monotonic() < latest
                 gate.set()
-                assert until(client, answer[-5:]).endswith(answer[-5:])
+                assert read_until(client, answer[-5:]).endswith(answer[-5:])
                 if answer is ENDING:
-                    assert rest(client) == b""
+                    assert read_all(client) == b""
                 assert repr(proxy).endswith(f"recorded {number}")

@@ -169,7 +169,7 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
 
 
 class _TranscriptReader:
-    """State from the lines before the current line."""
+    """Turns transcript lines into log entries, with state from earlier lines."""
 
     def __init__(self, source: TextSource) -> None:
         self._source = source
@@ -200,7 +200,7 @@ class _TranscriptReader:
         elif message is None or kind not in ("user", "assistant"):
             entry = Link(session, uuid, parent, time)
         elif kind == "assistant":
-            entry = self._call(line, message, session, parent)
+            entry = self._request_entry(line, message, session, parent)
         elif line.is_compact_summary and (self._boundary is None or parent != self._boundary):
             entry = CompactionEntry(session, uuid, parent, time)  # some versions write no boundary line
         else:
@@ -226,7 +226,7 @@ class _TranscriptReader:
             self._chains[uuid] = chain
         return chain, parent
 
-    def _call(self, line: _TranscriptLine[Any], message: _Message[Any], session: str, parent: str | None) -> Entry:
+    def _request_entry(self, line: _TranscriptLine[Any], message: _Message[Any], session: str, parent: str | None) -> Entry:
         if message.model == SYNTHETIC or line.is_api_error_message:
             self._source.count_left_out("synthetic responses that Claude Code wrote itself")
             return Link(session, line.uuid, parent, line.timestamp)

@@ -130,7 +130,7 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
 
 
 class _RolloutReader:
-    """State from the lines before the current line."""
+    """Turns rollout lines into log entries, with state from earlier lines."""
 
     def __init__(self, source: TextSource) -> None:
         self._source = source
@@ -175,7 +175,7 @@ class _RolloutReader:
             yield from self._message(payload, link, place)
         elif kind == "event_msg":
             if payload.type == "token_count" and payload.info is not None:
-                yield from self._request(payload.info, link)
+                yield from self._request_entry(payload.info, link)
         elif kind not in IGNORED:
             self._source.count_left_out(f"entries of unknown type {kind[:40]!a}")
 
@@ -188,7 +188,7 @@ class _RolloutReader:
             self._inherited = started + SECOND
         return ConversationStart(session=payload.id or "", parent=parent)
 
-    def _request(self, info: _TokenCount, link: dict[str, Any]) -> Iterator[Entry]:
+    def _request_entry(self, info: _TokenCount, link: dict[str, Any]) -> Iterator[Entry]:
         total, last = info.total_token_usage, self._total
         if total is None or total == last:
             self._source.count_left_out("repeated token counts" if total is not None else "token counts without a total")

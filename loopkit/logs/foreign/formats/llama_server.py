@@ -24,13 +24,13 @@ NAME = "llama_server"
 SLOT = re.compile(rb"\bslot +[^|]*?: id +(\d+) \| task +-?\d+ \|(.*)")
 TIMING = re.compile(rb"\b(prompt eval|eval) time = +([\d.]+) ms / +(\d+) (?:tokens|runs)")
 PROMPT = re.compile(rb"new prompt, .*(?:task\.n_tokens|n_prompt_tokens) = (\d+)")
-TAKEN = re.compile(rb"(?:memory_seq_rm|kv cache rm) \[(\d+), end\)")
-KEPT = re.compile(rb"selected slot by LCP similarity.* f_keep = ([\d.]+)")
-LIKE = re.compile(rb"selected slot by lc[sp] similarity.* similarity = ([\d.]+)", re.I)
-ENDED = re.compile(rb"stop processing: (?:n_tokens|n_past) = (\d+), truncated = (\d)")
-BEGUN = re.compile(rb"selected slot|processing task")
+CACHED = re.compile(rb"(?:memory_seq_rm|kv cache rm) \[(\d+), end\)")
+KEPT_SHARE = re.compile(rb"selected slot by LCP similarity.* f_keep = ([\d.]+)")
+SIMILARITY = re.compile(rb"selected slot by lc[sp] similarity.* similarity = ([\d.]+)", re.I)
+TASK_END = re.compile(rb"stop processing: (?:n_tokens|n_past) = (\d+), truncated = (\d)")
+TASK_START = re.compile(rb"selected slot|processing task")
 MODEL = re.compile(rb"loading model '([^']*)'")
-FORCED = b"forcing full prompt re-processing"
+REPROCESSED = b"forcing full prompt re-processing"
 HALF = 0.5
 
 
@@ -38,43 +38,43 @@ class _ServerRun(Struct, eq=False):
     """A run of the server. Its caches are empty at the start."""
 
     model: str | None = None
-    started: bool = True
+    is_new: bool = True
 
 
 class _Task(Struct, eq=False):
     """A task of a slot, filled in line by line."""
 
     slot: bytes
-    kept: float = 0.0
+    kept_share: float = 0.0
     "Share of the slot's tokens that this prompt starts with."
-    prompt: int | None = None
-    cached: int | None = None
-    read: int | None = None
-    read_ms: float | None = None
-    written: int | None = None
-    written_ms: float | None = None
-    forced: bool = False
-    held: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    processed_tokens: int | None = None
+    processing_ms: float | None = None
+    generated_tokens: int | None = None
+    generation_ms: float | None = None
+    is_reprocessed: bool = False
+    slot_tokens: int | None = None
     "Tokens in the slot at the end of the task."
-    cut: bool = False
+    is_truncated: bool = False
 
     @property
-    def answered(self) -> bool:
-        return self.read is not None and self.written is not None
+    def is_complete(self) -> bool:
+        return self.processed_tokens is not None and self.generated_tokens is not None
 
     def usage(self) -> Usage:
         """Return the usage. Missing counts are computed from the slot's tokens at the end, if none were truncated."""
-        prompt, cached = self.prompt, self.cached
-        if prompt is None and self.held is not None and self.written is not None and not self.cut:
-            prompt = self.held - max(0, self.written - 1)
-        if cached is None and prompt is not None and self.read is not None and self.read <= prompt:
-            cached = prompt - self.read
+        prompt, cached = self.prompt_tokens, self.cached_tokens
+        if prompt is None and self.slot_tokens is not None and self.generated_tokens is not None and not self.is_truncated:
+            prompt = self.slot_tokens - max(0, self.generated_tokens - 1)
+        if cached is None and prompt is not None and self.processed_tokens is not None and self.processed_tokens <= prompt:
+            cached = prompt - self.processed_tokens
         return Usage(
             prompt_tokens=prompt,
             cached_tokens=cached,
-            completion_tokens=self.written,
-            prompt_ms=self.read_ms,
-            predicted_ms=self.written_ms,
+            completion_tokens=self.generated_tokens,
+            prompt_ms=self.processing_ms,
+            predicted_ms=self.generation_ms,
         )
 
 
@@ -92,17 +92,17 @@ class _CacheContents:
     def __init__(self) -> None:
         self._slots: dict[bytes, _LatestRequest] = {}
         self._known: dict[str, _LatestRequest] = {}
-        "ConversationMatcher, the one that went on last at the end."
+        "Latest request of each conversation, the most recent one last."
 
     def find_previous(self, task: _Task, usage: Usage) -> _LatestRequest | None:
         """Return the request that a task follows, or None."""
         cached, before = usage.cached_tokens or 0, self._slots.get(task.slot)
         before = before if before in self._known.values() else None
-        whole = [each for each in self._known.values() if each.tokens == cached and cached]
-        if whole:
-            return before if before in whole else whole[-1]
-        enough = before is not None and max(task.kept, cached / max(1, before.tokens)) >= HALF
-        return before if enough else None
+        exact = [each for each in self._known.values() if each.tokens == cached and cached]
+        if exact:
+            return before if before in exact else exact[-1]
+        is_continued = before is not None and max(task.kept_share, cached / max(1, before.tokens)) >= HALF
+        return before if is_continued else None
 
     def put(self, slot: bytes, now: _LatestRequest, before: _LatestRequest | None) -> None:
         if before is not None:
@@ -112,7 +112,7 @@ class _CacheContents:
     def forget(self, task: _Task) -> None:
         """Forget the slot of a cancelled task, unless the task was refused before it changed the slot."""
         before = self._slots.get(task.slot)
-        if before is not None and before.tokens != task.held:
+        if before is not None and before.tokens != task.slot_tokens:
             del self._slots[task.slot]
 
 
@@ -132,9 +132,9 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
     cache = _CacheContents()
     model, sessions = None, 0
     for number, (task, run) in enumerate(_tasks(source)):
-        if run.started:
-            cache, model, run.started = _CacheContents(), run.model, False
-        if not task.answered:
+        if run.is_new:
+            cache, model, run.is_new = _CacheContents(), run.model, False
+        if not task.is_complete:
             source.count_left_out("tasks without a complete response")
             cache.forget(task)
             continue
@@ -144,7 +144,7 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
         now = _LatestRequest(
             session=f"{source.path.stem}.{sessions}" if before is None else before.session,
             number=number,
-            tokens=(usage.prompt_tokens or 0) + max(0, (task.written or 0) - 1),
+            tokens=(usage.prompt_tokens or 0) + max(0, (task.generated_tokens or 0) - 1),
         )
         cache.put(task.slot, now, before)
         yield RequestEntry(
@@ -154,7 +154,7 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
             usage=usage,
             model=model,
             engine=LlamaCpp.name,
-            verdict="no_checkpoint" if task.forced else None,
+            verdict="no_checkpoint" if task.is_reprocessed else None,
         )
 
 
@@ -164,44 +164,44 @@ def _tasks(source: TextSource) -> Iterator[tuple[_Task, _ServerRun]]:
     tasks: dict[bytes, _Task] = {}
     slot = b""
     for line in source.lines():
-        if named := MODEL.search(line.data):
-            name = named[1].replace(b"\\", b"/").rpartition(b"/")[2].decode("utf-8", "replace")
+        if loaded := MODEL.search(line.data):
+            name = loaded[1].replace(b"\\", b"/").rpartition(b"/")[2].decode("utf-8", "replace")
             yield from ((task, run) for task in tasks.values())
             run, tasks = _ServerRun(name), {}
             continue
         if found := SLOT.search(line.data):
-            slot, said = found[1], found[2]
+            slot, text = found[1], found[2]
         elif TIMING.search(line.data):  # a separate line in logs of 2025
-            said = line.data
+            text = line.data
         else:
             continue
         task = tasks.get(slot)
-        if BEGUN.search(said) and (task is None or task.held is not None):
+        if TASK_START.search(text) and (task is None or task.slot_tokens is not None):
             if task is not None:
                 yield task, run
             task = tasks[slot] = _Task(slot)
         if task is None:
             continue
-        _read(task, said)
-        if task.held is not None and task.answered:  # timings come last in logs of 2025
+        _update(task, text)
+        if task.slot_tokens is not None and task.is_complete:  # timings come last in logs of 2025
             yield tasks.pop(slot), run
     yield from ((task, run) for task in tasks.values())
 
 
-def _read(task: _Task, said: bytes) -> None:
+def _update(task: _Task, text: bytes) -> None:
     """Update a task from a line."""
-    if found := TIMING.search(said):
+    if found := TIMING.search(text):
         if found[1] == b"eval":
-            task.written_ms, task.written = float(found[2]), int(found[3])
+            task.generation_ms, task.generated_tokens = float(found[2]), int(found[3])
         else:
-            task.read_ms, task.read = float(found[2]), int(found[3])
-    elif found := KEPT.search(said) or LIKE.search(said):
-        task.kept = float(found[1])
-    elif found := PROMPT.search(said):
-        task.prompt = int(found[1])
-    elif (found := TAKEN.search(said)) and task.cached is None:  # later ones are about tokens that it processed itself
-        task.cached = int(found[1])
-    elif found := ENDED.search(said):
-        task.held, task.cut = int(found[1]), found[2] != b"0"
-    elif FORCED in said:
-        task.forced = True
+            task.processing_ms, task.processed_tokens = float(found[2]), int(found[3])
+    elif found := KEPT_SHARE.search(text) or SIMILARITY.search(text):
+        task.kept_share = float(found[1])
+    elif found := PROMPT.search(text):
+        task.prompt_tokens = int(found[1])
+    elif (found := CACHED.search(text)) and task.cached_tokens is None:  # later ones are about tokens that it processed itself
+        task.cached_tokens = int(found[1])
+    elif found := TASK_END.search(text):
+        task.slot_tokens, task.is_truncated = int(found[1]), found[2] != b"0"
+    elif REPROCESSED in text:
+        task.is_reprocessed = True

@@ -93,11 +93,11 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
             if span.parent != run:  # another run of the agent starts a turn
                 yield MessageEntry(session, f"{place} asked", before, span.started, role=Role.User, starts_turn=True)
                 before, run = f"{place} asked", span.parent
-            yield _call(source, session, place, before, span)
+            yield _request_entry(source, session, place, before, span)
             before = place
 
 
-def _call(source: TextSource, session: str, place: str, before: str | None, span: _Span) -> RequestEntry:
+def _request_entry(source: TextSource, session: str, place: str, before: str | None, span: _Span) -> RequestEntry:
     attributes = span.attributes
     counts = {ours: attributes[USAGE + name] for name, ours in COUNTS.items() if USAGE + name in attributes}
     counted = normalise(counts)

@@ -130,7 +130,7 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
 
 
 class _SessionReader:
-    """State from the lines before the current entry."""
+    """Turns session entries into log entries, with state from earlier lines."""
 
     def __init__(self, source: TextSource) -> None:
         self._source = source
@@ -143,7 +143,7 @@ class _SessionReader:
         if kind == "session":
             self._session = entry.id
             if entry.id is not None:
-                yield ConversationStart(session=entry.id, parent=_id_in(entry.parent_session))
+                yield ConversationStart(session=entry.id, parent=_session_id_of(entry.parent_session))
             return
         if self._session is None:
             self._source.count_left_out("entries before the session's first line")
@@ -152,10 +152,10 @@ class _SessionReader:
         if kind == "message" and entry.message is not None:
             yield from self._message(entry, entry.message, link, place)
         elif kind == "usage" and entry.usage is not None:
-            yield self._call(entry, entry.usage, link)
+            yield self._request_entry(entry, entry.usage, link)
         elif kind == "compaction":
             if entry.usage is not None:  # the summary has a prompt of its own
-                yield self._call(entry, entry.usage, {**link, "id": f"{entry.id} summary", "parent": None})
+                yield self._request_entry(entry, entry.usage, {**link, "id": f"{entry.id} summary", "parent": None})
             yield CompactionEntry(**link)
             if entry.summary is not None and place is not None:
                 yield MessageEntry(**{**link, "id": None}, role=Role.User, record=_record(Role.User, entry.summary, link, place))
@@ -188,14 +188,14 @@ class _SessionReader:
             yield Link(**link)
             return
         self._last = message
-        yield self._call(entry, message.usage or _Usage(), link)
+        yield self._request_entry(entry, message.usage or _Usage(), link)
         if place is not None:
             blocks = message.content if isinstance(message.content, list) else []
             calls = [call_text(block.name, block.arguments) for block in blocks if block.type == "toolCall"]
             text = "\n".join([each for each in (_text_of(message.content), *calls) if each])
             yield MessageEntry(**{**link, "id": None}, role=Role.Assistant, record=_record(Role.Assistant, text, link, place))
 
-    def _call(self, entry: _SessionEntry[Any], usage: _Usage, link: dict[str, Any]) -> RequestEntry:
+    def _request_entry(self, entry: _SessionEntry[Any], usage: _Usage, link: dict[str, Any]) -> RequestEntry:
         message, last = entry.message, self._last
         if not is_plausible(*astuple(usage)):
             self._source.count_left_out(IMPLAUSIBLE)
@@ -218,7 +218,7 @@ class _SessionReader:
         )
 
 
-def _id_in(parent: str | None) -> str | None:
+def _session_id_of(parent: str | None) -> str | None:
     """Return the id of a parent session from the path of its file."""
     return None if parent is None else parent.replace("\\", "/").rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
 
