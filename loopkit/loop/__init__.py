@@ -3,6 +3,7 @@
 `loopkit.start` and `loopkit.resume` open a `Loop`. This module also exports the types of its arguments, results and events.
 """
 
+from loopkit.contract.drift import Drift
 from loopkit.contract.messages import ToolCall
 from loopkit.contract.records import CacheLoss, EpochEnd, ToolResult, Usage, UsageRecord
 from loopkit.loop.epochs import Carry, OnFull
@@ -15,7 +16,6 @@ from loopkit.loop.tools.execution import Allow, Denied, Failed, Ok, Outcome, Pyt
 from loopkit.loop.tools.registry import Registry, SearchableMemory
 from loopkit.loop.tools.schemas import AnyTool, JsonTool
 from loopkit.server.completion.assembly import ReasoningDelta, TextDelta
-from loopkit.session.drift import Drift
 
 __all__ = [
     "Allow",

@@ -13,6 +13,7 @@ from typing import Literal, Self, TypeVar
 
 from msgspec import UNSET
 
+from loopkit.contract.drift import Drift
 from loopkit.contract.messages import ToolCall
 from loopkit.contract.neutralise import neutralise_report
 from loopkit.contract.records import Assistant, ToolResult, Usage, User
@@ -30,7 +31,6 @@ from loopkit.loop.tools.registry import Registry
 from loopkit.loop.turn import TurnRun
 from loopkit.reprs import Card
 from loopkit.server.client import Server
-from loopkit.session.drift import Drift
 from loopkit.session.session import Session
 
 __all__ = ["Loop"]

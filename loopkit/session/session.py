@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import UNSET, UnsetType
 
 from loopkit.contract.baseline import Baseline, CoreSchemas, messages
+from loopkit.contract.drift import Drift
 from loopkit.contract.messages import ChatMessage, ToolCall
 from loopkit.contract.neutralise import Tags
 from loopkit.contract.records import Carried, LogRecord, ServerFacts, SessionStart, TagsFacts, Usage, UsageRecord
@@ -18,7 +19,6 @@ from loopkit.errors import InvalidConfig
 from loopkit.ids import CallId, SessionId, Timestamp
 from loopkit.reprs import Card
 from loopkit.session.disk import DirectoryLock, require_writable
-from loopkit.session.drift import Drift
 from loopkit.session.order import group_ends
 from loopkit.session.store import Epoch, baseline_path, copy_epochs, count_epochs, read_epochs, write_session
 from loopkit.session.writer import Writer

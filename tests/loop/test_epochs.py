@@ -336,7 +336,7 @@ def test_what_has_changed_waits_for_the_next_epoch(small: Server, tiny: Server, 
         lines = loop.drift().lines
         assert "system: -Be brief." in lines
         assert "system: +Be kind." in lines
-        assert "tool late: is new" in lines
+        assert "tool late: added" in lines
         assert loop.session.drift(Config(home=tmp_path, system_file=system), loop.tools).lines == lines
         loop.ask("Two.")
         one, two = (request.body for request in loop.session.requests())

@@ -426,7 +426,7 @@ def test_the_baseline_is_a_snapshot(tmp_path: Path) -> None:
         "system: +Be kind.",
         "system: -Lima is in &#80;eru.",
         "system: +Lima is the capital of &#80;eru.",
-        "tool now_in: is gone",
+        "tool now_in: removed",
     ]
     assert Session.read(home, ID).baseline == baseline
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from loopkit.contract.drift import schema_difference
 from loopkit.contract.messages import ToolSchema
 from loopkit.contract.records import Assistant, LogRecord, ToolResult
-from loopkit.encoding import decode, encode
+from loopkit.encoding import decode
 from loopkit.errors import InvalidConfig
 from loopkit.loop.tools.registry import Registry
 
 __all__ = ["ChangedTool", "ToolChanges", "called_found_tools", "compare"]
-
-_SHOWN = 5
 
 
 class ChangedTool(NamedTuple):
@@ -79,7 +78,7 @@ def compare(pinned: Sequence[ToolSchema], registry: Registry, called: Iterable[s
     """
     before = {schema.function.name: schema for schema in pinned}
     today = registry.schemas()
-    both = [(name, _diff(before[name], today[name])) for name in before if name in today]
+    both = [(name, schema_difference(before[name], today[name])) for name in before if name in today]
     core = {schema.function.name for schema in registry.core_schemas()}
     return ToolChanges(
         missing=tuple(name for name in before if name not in today),
@@ -101,33 +100,3 @@ def called_found_tools(records: Iterable[LogRecord]) -> tuple[str, ...]:
             if name == "call_tool" and record.status == "ok":
                 names[str(decode(arguments)["name"])] = None
     return tuple(names)
-
-
-def _diff(before: ToolSchema, after: ToolSchema) -> str:
-    """Return which members differ; empty if the encoded bytes are equal."""
-    then, now = encode(before.function), encode(after.function)
-    if then == now:
-        return ""
-    found: list[str] = []
-    _collect_differences(decode(then), decode(now), "", found)
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return "; ".join(found[:_SHOWN]) + more or "same members in a different order"
-
-
-def _collect_differences(then: Any, now: Any, path: str, found: list[str]) -> None:
-    if isinstance(then, dict) and isinstance(now, dict):
-        for key in {**then, **now}:
-            inner = f"{path}.{key}".removeprefix(".")
-            if key not in now:
-                found.append(f"{inner}: {_short(then[key])} → removed")
-            elif key not in then:
-                found.append(f"{inner}: added {_short(now[key])}")
-            else:
-                _collect_differences(then[key], now[key], inner, found)
-    elif encode(then) != encode(now):
-        found.append(f"{path}: {_short(then)} → {_short(now)}")
-
-
-def _short(value: Any) -> str:
-    text = encode(value).decode("utf-8")
-    return text if len(text) <= 60 else f"{text[:40]}…{text[-19:]}"
