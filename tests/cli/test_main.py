@@ -18,7 +18,7 @@ import pytest
 
 import loopkit as lk
 from loopkit import replay
-from loopkit.cli.main import main
+from loopkit.cli import main
 from loopkit.contract.baseline import Baseline
 from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.contract.records import ServerFacts, TagsFacts
@@ -33,7 +33,7 @@ from tests.server.scripted import Scripted
 
 
 def loopkit(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "loopkit.cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "loopkit.cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **more})
 
 
@@ -77,7 +77,7 @@ def test_salvage_copies_what_is_sound_and_says_what_it_left(tmp_path: Path) -> N
         "Salvaged mended: from s, epochs 1, records 1, left out 0.jsonl: line 2 and later (line 2: the last line"
     )
     assert said.count("does not end in a line feed") == 1
-    assert told == "In the totals of a home it counts beside s, until one of them is moved away"
+    assert told == "The home now counts both this session and s. To count the requests once, move one of them away."
     assert (directory / "0.jsonl").read_bytes() == before
     assert loopkit("verify", tmp_path / "sessions" / "mended").returncode == 0
 
@@ -86,7 +86,7 @@ def test_salvage_is_advised_where_it_can_work(tmp_path: Path) -> None:
     directory = make_session(tmp_path)
     log, baseline = directory / "0.jsonl", directory / "0.baseline.json"
     whole = log.read_bytes()
-    advice = f"To copy what is sound into a new session: loopkit salvage {directory} --to NEW_ID\n"
+    advice = f"To copy the intact records into a new session: loopkit salvage {directory} --to NEW_ID\n"
     log.write_bytes(whole + b"{")
     assert loopkit("verify", tmp_path).stdout.endswith(advice)
     for data in (b"", whole[:-1]):
@@ -136,13 +136,13 @@ def test_the_version_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("demo", "--turns", "abc"), "argument --turns: 'abc' is no whole number"),
-        (("serve", "--slots", "1.5"), "argument --slots: '1.5' is no whole number"),
-        (("serve", "--context", "0"), "argument --context: 0 is not at least 1"),
-        (("replay", "x", "--repeats", ""), "argument --repeats: '' is no whole number"),
-        (("check", "x", "--max-lost", "-1"), "argument --max-lost: -1 is not at least 0"),
-        (("record", "--url", "http://h", "--port", "http"), "argument --port: 'http' is no whole number"),
-        (("memory", "recall", "x", "-k", "few"), "argument -k: 'few' is no whole number"),
+        (("demo", "--turns", "abc"), "argument --turns: expected a whole number; got 'abc'"),
+        (("serve", "--slots", "1.5"), "argument --slots: expected a whole number; got '1.5'"),
+        (("serve", "--context", "0"), "argument --context: expected at least 1; got 0"),
+        (("replay", "x", "--repeats", ""), "argument --repeats: expected a whole number; got ''"),
+        (("check", "x", "--max-lost", "-1"), "argument --max-lost: expected at least 0; got -1"),
+        (("record", "--url", "http://h", "--port", "http"), "argument --port: expected a whole number; got 'http'"),
+        (("memory", "recall", "x", "-k", "few"), "argument -k: expected a whole number; got 'few'"),
     ],
 )
 def test_a_number_that_is_none_is_told_in_words(
@@ -156,7 +156,7 @@ def test_a_number_that_is_none_is_told_in_words(
 @pytest.mark.server
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_serve_prints_the_key_once_and_keeps_it_in_a_file_that_goes(number: signal.Signals, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "loopkit.cli.main", "serve", "--model", "tiny", "--slots", "1"]
+    command = [sys.executable, "-m", "loopkit.cli", "serve", "--model", "tiny", "--slots", "1"]
     env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process,
@@ -215,7 +215,7 @@ def test_every_command_with_a_url_takes_the_key_from_the_environment(tiny: Serve
         "build": ("memory", "build", "--home", tmp_path, "--project", "p", "--query", "q", "--question", "?"),
     }
     record = encode(Record(Role.User, "It is light until six.", None, Provenance("notes", 0)))
-    command = [sys.executable, "-m", "loopkit.cli.main", "memory", "ingest", "-", "--home", str(tmp_path), "--project", "p"]
+    command = [sys.executable, "-m", "loopkit.cli", "memory", "ingest", "-", "--home", str(tmp_path), "--project", "p"]
     subprocess.run(command, input=record + b"\n", check=True, capture_output=True)
     for name, words in asked.items():
         done = loopkit(*words, "--url", tiny.url, LOOPKIT_API_KEY="no")
@@ -289,7 +289,7 @@ def test_replay_measures_variants_and_writes_the_frame(tiny: Server, tmp_path: P
     assert set(frame["replay"]) == {path.stem for path in (out / "replays").iterdir()}
     again = loopkit("replay", session, "--model", "tiny", "--out", out)
     assert (again.returncode, len(list((out / "replays").iterdir()))) == (1, 6), "nothing was sent"
-    assert "compare.csv: it exists already, and nothing is ever overwritten" in again.stderr
+    assert "compare.csv: the file exists already, and loopkit overwrites nothing" in again.stderr
     wrong = loopkit("replay", session, "--variants", "tools_shuffled", "--model", "tiny", "--out", tmp_path / "other")
     assert wrong.returncode == 1
     assert "tools_shuffled changes none of the 3 requests" in wrong.stderr
@@ -319,5 +319,5 @@ def test_replay_takes_a_recording_and_an_interrupt_keeps_what_was_finished(
     assert main(asked) == 130
     said = capsys.readouterr().err
     assert "interrupted after 1 of 2 runs" in said
-    assert f'read by loopkit.load("{out}")' in said
+    assert f'loopkit.load("{out}")' in said
     assert len(pd.read_csv(out / "compare.csv")) == 1

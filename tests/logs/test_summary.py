@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from loopkit.cache.losses.causes import advice
-from loopkit.cli.main import main
+from loopkit.cli import main
 from loopkit.encoding import decode
 from loopkit.logs.loading import load
 from loopkit.logs.summary import summary
@@ -108,4 +108,4 @@ def test_loopkit_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert main(["export", str(what), "--trace", str(to), "--salt-file", str(salt)]) == 0
         assert capsys.readouterr().out.splitlines()[0] == told.format(to)
     assert main(["export", source]) == 1
-    assert "nothing to write" in capsys.readouterr().err
+    assert "no output was given" in capsys.readouterr().err

@@ -189,7 +189,7 @@ def test_a_hang_up_of_asyncio_stops_the_slot(tmp_path: Path) -> None:
 
 
 def start(url: str, home: Path) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "loopkit.cli.main", "record", "--url", url, "--home", str(home)]
+    command = [sys.executable, "-m", "loopkit.cli", "record", "--url", url, "--home", str(home)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
     assert process.stdout is not None
     said = dict(process.stdout.readline().split(maxsplit=1) for _ in range(3))

@@ -22,7 +22,7 @@ LINES = [encode(record) for record in records(["It is light until six.", "The po
 
 def memory(home: Path, *arguments: str | Path, stdin: bytes = b"") -> tuple[int, str, str]:
     command, *rest = map(str, arguments)
-    whole = [sys.executable, "-m", "loopkit.cli.main", "memory", command, "--home", str(home), *rest]
+    whole = [sys.executable, "-m", "loopkit.cli", "memory", command, "--home", str(home), *rest]
     done = subprocess.run(whole, input=stdin, capture_output=True, check=False, env={**os.environ, "PYTHONUTF8": "1"})
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
@@ -32,7 +32,7 @@ def test_a_session_goes_from_ingest_to_trace(tmp_path: Path) -> None:
         path = session.dir / "0.jsonl"
     assert memory(tmp_path, "ingest", session.dir, "--project", "peru", "--budget", "1") == (
         0,
-        f"{session.dir}: 9 records taken in 9 chunks, 1 known already\n",
+        f"{session.dir}: 9 records added in 9 chunks, 1 already known\n",
         "",
     )
     status, out, _ = memory(tmp_path, "recall", "Is", "it", "light", "in", "Lima", "-k", "1")
@@ -50,17 +50,17 @@ def test_a_session_goes_from_ingest_to_trace(tmp_path: Path) -> None:
 
 def test_bad_lines_on_standard_input_are_refused_by_number_and_the_others_taken(tmp_path: Path) -> None:
     status, out, err = memory(tmp_path, "ingest", "-", "--project", "peru", stdin=b"\n".join([LINES[0], b"{}", b"no", LINES[1]]))
-    assert (status, out) == (1, "-: 2 records taken in 1 chunks, 0 known already\n")
+    assert (status, out) == (1, "-: 2 records added in 1 chunks, 0 already known\n")
     assert [line.split(":")[1] for line in err.splitlines()] == [" line 2", " line 3"]
     assert "pipe@0 User" in memory(tmp_path, "trace", Memory(tmp_path).recall("port")[0].node.sha256)[1]
 
 
 def test_listening_takes_records_until_it_is_interrupted(tmp_path: Path) -> None:
     path = tmp_path / "m.sock"
-    command = [sys.executable, "-m", "loopkit.cli.main", "memory", "ingest", "--home", str(tmp_path), "--project", "peru"]
+    command = [sys.executable, "-m", "loopkit.cli", "memory", "ingest", "--home", str(tmp_path), "--project", "peru"]
     with subprocess.Popen([*command, "--listen", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as listening:
         assert listening.stdout is not None
-        assert listening.stdout.readline().startswith(b"listening at")
+        assert listening.stdout.readline().startswith(b"Listening at")
         while True:
             with socket.socket(socket.AF_UNIX) as client:
                 try:
@@ -84,9 +84,9 @@ def test_build_folds_on_a_server_and_render_writes_the_block(tmp_path: Path) -> 
     arguments = ("build", "--project", "peru", "--query", "light", "--question", "When is it light?", "--model", "tiny")
     status, out, err = memory(tmp_path, *arguments, "--synthesise")
     assert (status, err) == (0, "")
-    assert out.splitlines()[:2] == ["3 of 3 steps paid for", "1 of 1 steps of the synthesis paid for"]
+    assert out.splitlines()[:2] == ["3 of 3 steps ran on the model", "1 of 1 steps of the synthesis ran on the model"]
     assert out.splitlines()[2].endswith(" L2")
-    assert memory(tmp_path, *arguments)[1].splitlines()[0] == "0 of 3 steps paid for"
+    assert memory(tmp_path, *arguments)[1].splitlines()[0] == "0 of 3 steps ran on the model"
     assert memory(tmp_path, "render", "--project", "peru") == (0, "Done.\n\n## When is it light?\n\nDone.\n", "")
     assert (tmp_path / "memory" / "core.md").read_text() == "Done.\n\n## When is it light?\n\nDone."
     no_orphans(Memory(tmp_path))
@@ -95,7 +95,7 @@ def test_build_folds_on_a_server_and_render_writes_the_block(tmp_path: Path) -> 
 def test_what_is_wrong_is_one_line_and_status_1(tmp_path: Path) -> None:
     for arguments, why in (
         (("rebuild",), "there is no memory here"),
-        (("ingest", "--project", "peru"), "nothing to take in"),
+        (("ingest", "--project", "peru"), "no source was given"),
         (("ingest", "nowhere", "--project", "peru"), "nothing is there"),
         (("ingest", "-", "--project", "../x"), "is not a ProjectId"),
         (("trace", "0" * 64), "loopkit memory recall WORDS"),
