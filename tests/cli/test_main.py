@@ -196,15 +196,15 @@ def test_doctor_prints_the_table_and_takes_the_key_from_a_file_or_the_environmen
         assert "ok       cached counts" in done.stdout
         assert key not in done.stdout
     for wrong, then in (
-        ("", "It was asked without a key: give one as LOOPKIT_API_KEY"),
-        ("no", "Is LOOPKIT_API_KEY the right one?"),
+        ("", "The request had no key. Pass one as `LOOPKIT_API_KEY`"),
+        ("no", "Check that `LOOPKIT_API_KEY` is the right key"),
     ):
         done = loopkit("doctor", tiny.url, "--model", "m", LOOPKIT_API_KEY=wrong)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert done.stderr.endswith(f": HTTP 401: Invalid API Key. {then}\n")
     file.write_text("wrong")
     done = loopkit("doctor", tiny.url, "--model", "m", "--api-key-file", file, LOOPKIT_API_KEY=key)
-    assert done.stderr.endswith("Is --api-key-file the right one?\n")
+    assert done.stderr.endswith("Check that `--api-key-file` is the right key\n")
 
 
 @pytest.mark.server
@@ -219,7 +219,7 @@ def test_every_command_with_a_url_takes_the_key_from_the_environment(tiny: Serve
     subprocess.run(command, input=record + b"\n", check=True, capture_output=True)
     for name, words in asked.items():
         done = loopkit(*words, "--url", tiny.url, LOOPKIT_API_KEY="no")
-        assert (done.returncode, "Is LOOPKIT_API_KEY the right one?" in done.stderr) == (1, True), name
+        assert (done.returncode, "Check that `LOOPKIT_API_KEY` is the right key" in done.stderr) == (1, True), name
         assert "api_key=" not in done.stderr
     assert not (tmp_path / "demo").exists(), "nothing is written before the server answers"
     for name, words in asked.items():

@@ -96,7 +96,7 @@ def test_what_is_wrong_is_one_line_and_status_1(tmp_path: Path) -> None:
     for arguments, why in (
         (("rebuild",), "there is no memory here"),
         (("ingest", "--project", "peru"), "no source was given"),
-        (("ingest", "nowhere", "--project", "peru"), "nothing is there"),
+        (("ingest", "nowhere", "--project", "peru"), "the path does not exist"),
         (("ingest", "-", "--project", "../x"), "is not a ProjectId"),
         (("trace", "0" * 64), "loopkit memory recall WORDS"),
         (("recall", "light"), "there is no memory here"),

@@ -91,7 +91,7 @@ def test_loopkit_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     salt.write_bytes(bytes(range(32)))
     wanted = ["--parquet", str(tmp_path / "parquet"), "--csv", str(tmp_path / "csv"), "--trace", str(trace), "--content"]
     assert main(["export", source, *wanted]) == 1
-    assert "a trace needs a salt" in capsys.readouterr().err
+    assert "--trace needs a salt" in capsys.readouterr().err
     assert main(["export", source, *wanted, "--salt-file", str(salt)]) == 0
     assert f"Wrote 2 of 2 requests to {trace}" in capsys.readouterr().out
     pd.testing.assert_frame_equal(load(tmp_path / "parquet").usage, load(source).usage)
