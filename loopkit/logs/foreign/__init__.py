@@ -1,1 +1,1 @@
-"""Other tools' logs: lines, entries, conversations, and the formats."""
+"""Logs of other tools: formats, entries, conversations and parts of frames."""

@@ -199,25 +199,25 @@ class ConversationTrees:
                 epoch.started = epoch.ended = entry.time
         return session, epoch, turn, previous, entry.time or time
 
-    def _row(self, before: Position, call: RequestEntry) -> RequestRow:
+    def _row(self, before: Position, request: RequestEntry) -> RequestRow:
         """Return the row of a request: a new one, or the existing one with the same key."""
         _, epoch, turn, previous, time = before
-        row = None if call.key is None else self._rows_by_key.get(call.key)
+        row = None if request.key is None else self._rows_by_key.get(request.key)
         if row is not None:
-            row.request = _merge(row.request, call)
-            row.kept_seconds = call.kept_seconds or row.kept_seconds
+            row.request = _merge(row.request, request)
+            row.kept_seconds = request.kept_seconds or row.kept_seconds
         else:
-            kept = call.kept_seconds or (None if previous is None else previous.kept_seconds)
-            row = RequestRow(call, previous, epoch.number, turn, call.sent or time, kept)
-            if call.key is not None:
-                self._rows_by_key[call.key] = row
-            if not call.is_copy:
+            kept = request.kept_seconds or (None if previous is None else previous.kept_seconds)
+            row = RequestRow(request, previous, epoch.number, turn, request.sent or time, kept)
+            if request.key is not None:
+                self._rows_by_key[request.key] = row
+            if not request.is_copy:
                 epoch.rows.append(row)
                 if turn is not None and turn.number < 0:
                     epoch.turns.append(turn)
                     turn.number = len(epoch.turns)
         if turn is not None:
-            turn.ended = call.time or turn.ended
+            turn.ended = request.time or turn.ended
         return row
 
 

@@ -61,6 +61,11 @@ class ForeignLog(NamedTuple):
 def recognise(path: Path) -> Adapter | None:
     """Return the adapter for a file, or None if no adapter recognises it.
 
+    Parameters
+    ----------
+    path : Path
+        The file, plain or gzipped.
+
     Raises
     ------
     SessionIOError
