@@ -54,7 +54,7 @@ class Limits:
     reserve : int, optional
         Tokens of the context to keep free. The default is 1,024 or an eighth of the context, whichever is smaller.
     result_bytes : int
-        UTF-8 bytes of a tool's result. A longer result is cut, and the model is told so.
+        UTF-8 bytes of a tool's result. A longer result is cut, and a notice says so.
     tool_seconds : float, optional
         Time in seconds that a tool may take. By default there is no limit.
     malformed_retries : int

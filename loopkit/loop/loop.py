@@ -43,18 +43,8 @@ class Loop:
 
     Attributes
     ----------
-    session : Session
-        Session that the turns are logged to, open for writing.
-    server : Server
-        Server that answers the requests.
     tools : Registry
         Tools of the model. A tool that is added can be found and called at once.
-    port : ToolPort
-        Runs the tool calls.
-    carry : {"turn", "summary"}, callable or None
-        First messages of the next epoch; can be set. See :func:`loopkit.start`.
-    pending : sequence of ToolCall
-        Tool calls without a result; see :meth:`settle`.
     on_event : callable or None
         Called with every event of a turn. The default prints the text while it streams; None prints nothing.
 
@@ -78,18 +68,22 @@ class Loop:
 
     @property
     def session(self) -> Session:
+        """Session that the turns are logged to."""
         return self._state.session
 
     @property
     def server(self) -> Server:
+        """Server that answers the requests."""
         return self._state.server
 
     @property
     def port(self) -> ToolPort:
+        """Object that runs the tool calls."""
         return self._state.port
 
     @property
     def carry(self) -> Carry:
+        """First messages of the next epoch; can be set. See :func:`loopkit.start`."""
         return self._state.carry
 
     @carry.setter
@@ -99,6 +93,7 @@ class Loop:
 
     @property
     def pending(self) -> Sequence[ToolCall]:
+        """Tool calls of the last assistant message without a result, after the process was killed; see :meth:`settle`."""
         return self.session.pending
 
     def ask(self, text: str, *, on_event: OnEvent | None = None) -> Turn:

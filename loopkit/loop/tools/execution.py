@@ -114,7 +114,25 @@ class PythonPort:
         self.registry, self.allow, self.seconds = registry, allow, seconds
 
     def call(self, name: str, arguments: str) -> Outcome:
-        """Run a tool; see :class:`ToolPort`."""
+        """Run a tool.
+
+        Parameters
+        ----------
+        name : str
+            Name of the tool.
+        arguments : str
+            Arguments as the model wrote them: JSON text, which may be invalid.
+
+        Returns
+        -------
+        Ok, Denied or Failed
+            The result for the model.
+
+        Raises
+        ------
+        InvalidConfig
+            If ``allow`` returns something other than a bool or a str. Errors that ``allow`` raises are passed on.
+        """
         try:
             parsed = decode(arguments)
         except ValueError as error:

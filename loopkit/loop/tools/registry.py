@@ -32,7 +32,18 @@ class SearchableMemory(Protocol):
         """Return the present memory block, or an empty string."""
 
     def found(self, query: str) -> Any:
-        """Return what the model gets for a query."""
+        """Search the memory.
+
+        Parameters
+        ----------
+        query : str
+            Words to search for, from the model.
+
+        Returns
+        -------
+        Any
+            The result for the model, a JSON value.
+        """
 
 
 class Bound(NamedTuple):
@@ -134,14 +145,14 @@ class Registry:
         >>> registry
         Registry of 1 tool: core none, found echo_city
         """
-        made = make_tool(tool, name, description)
-        name = made.schema.function.name
+        added = make_tool(tool, name, description)
+        name = added.schema.function.name
         if name in self:
             why = "the name belongs to a tool of loopkit" if name in self._own else "a tool of this name exists"
             raise InvalidConfig(f"tool {name}", why, "Pass another name with name=")
-        schema = neutralise_schema(made.schema, self._tags) if foreign else made.schema
+        schema = neutralise_schema(added.schema, self._tags) if foreign else added.schema
         # a new dict, because a running turn may read the old one
-        self._entries = {**self._entries, name: _Entry(made, core, foreign, schema)}
+        self._entries = {**self._entries, name: _Entry(added, core, foreign, schema)}
 
     def use_tags(self, tags: Tags) -> None:
         """Neutralise the schemas of foreign tools with the tags of a session.
@@ -156,11 +167,11 @@ class Registry:
         InvalidConfig
             If a name, key or enum value of a foreign tool contains one of these tags. Nothing is changed.
         """
-        made = {
+        entries = {
             name: entry._replace(schema=neutralise_schema(entry.tool.schema, tags)) if entry.is_foreign else entry
             for name, entry in self._entries.items()
         }
-        self._tags, self._entries = tags, made
+        self._tags, self._entries = tags, entries
 
     def use_memory(self, memory: SearchableMemory) -> None:
         """Add the tool ``recall``, which searches a memory.

@@ -136,13 +136,13 @@ def _plain(value: Any, path: str, notes: list[str]) -> Any:
     if _is_dataclass(value):
         return _plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, path, notes)
     if isinstance(value, Mapping):
-        made: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for key, inner in value.items():
             name = _plain(as_text(key), f"{path}, a key", notes)
-            if name in made:
+            if name in members:
                 raise ValueError(f"{path} has two keys that are both {name!a} as text")
-            made[name] = _plain(inner, f"{path}.{name}", notes)
-        return made
+            members[name] = _plain(inner, f"{path}.{name}", notes)
+        return members
     if isinstance(value, list | tuple):
         return [_plain(inner, f"{path}[{index}]", notes) for index, inner in enumerate(value)]
     if isinstance(value, set | frozenset):

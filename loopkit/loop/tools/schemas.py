@@ -178,11 +178,11 @@ class _JsonSchema(GenerateJsonSchema):
         return super().encode_default(_sorted_sets(dft))
 
     def generate(self, schema: CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
-        made = super().generate(schema, mode)
-        for key, inner in made.get("$defs", {}).items():
+        result = super().generate(schema, mode)
+        for key, inner in result.get("$defs", {}).items():
             if "title" in inner and key.endswith(inner["title"]):  # the class's name, with its module if two are equal
                 del inner["title"]
-        return made
+        return result
 
 
 def _from_function(name: str, function: Callable[..., Any]) -> tuple[Arguments, Callable[[Arguments], Arguments]]:
