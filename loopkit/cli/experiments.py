@@ -95,8 +95,8 @@ def _source(path: Path) -> Session | list[Prompt]:
     """Return the requests of a session, a recording or another log."""
     from loopkit.ids import SessionId
     from loopkit.logs.loading import load
+    from loopkit.session.layout import refuse_home
     from loopkit.session.session import Session
-    from loopkit.session.store import refuse_home
 
     if (path / "0.jsonl").exists():
         return Session.read(path.absolute().parent.parent, SessionId(path.absolute().name))

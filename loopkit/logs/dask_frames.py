@@ -13,7 +13,7 @@ from loopkit.logs.frames.arrays import empty
 from loopkit.logs.loading import find_files, read_files
 from loopkit.logs.parallel import batches, sizes_of
 from loopkit.logs.problems import Errors
-from loopkit.session.store import is_log_name
+from loopkit.session.layout import is_log_name
 
 if TYPE_CHECKING:
     import dask.dataframe as dd

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 from loopkit.errors import InvalidConfig, LogError, SessionIOError, describe
 from loopkit.logs.problems import Problem
 from loopkit.session.concurrent_reads import is_locked, wait_for_file
-from loopkit.session.store import log_numbers, log_path, session_directories
+from loopkit.session.layout import log_numbers, log_path, session_directories
 
 __all__ = ["HINT", "PARTS", "File", "Loadable", "find"]
 

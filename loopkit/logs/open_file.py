@@ -22,7 +22,7 @@ from loopkit.logs.own.reader import read_epoch, read_replay
 from loopkit.logs.problems import Errors, Problem, problem_of
 from loopkit.session.concurrent_reads import is_locked
 from loopkit.session.journal import Fault, checked_blocks, open_regular
-from loopkit.session.store import is_log_name
+from loopkit.session.layout import is_log_name
 
 __all__ = ["Read", "read_file"]
 

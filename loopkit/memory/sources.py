@@ -33,8 +33,8 @@ from loopkit.logs.find import File, find
 from loopkit.logs.foreign import formats
 from loopkit.logs.problems import Problem, problem_of
 from loopkit.session.journal import close_line
+from loopkit.session.layout import log_path, session_directories
 from loopkit.session.session import Session
-from loopkit.session.store import log_path, session_directories
 
 __all__ = ["Refused", "Sources", "Transcript", "listen", "read_lines", "transcripts"]
 

@@ -13,19 +13,10 @@ from loopkit.errors import BaselineError, InvalidId, SessionError, TornLog
 from loopkit.ids import SessionId
 from loopkit.reprs import Card
 from loopkit.session.disk import DirectoryLock, require_writable
+from loopkit.session.layout import count_whole_epochs, log_numbers, log_path, refuse_home
 from loopkit.session.order import Order, group_ends
 from loopkit.session.scan import read_log
-from loopkit.session.store import (
-    Epoch,
-    copy_epochs,
-    count_whole_epochs,
-    load_baseline,
-    log_numbers,
-    log_path,
-    not_ended,
-    refuse_home,
-    write_session,
-)
+from loopkit.session.store import Epoch, copy_epochs, load_baseline, not_ended, write_session
 from loopkit.session.verify import first_mismatch
 
 __all__ = ["Salvaged", "can_salvage", "salvage"]

@@ -19,8 +19,9 @@ from loopkit.errors import InvalidConfig
 from loopkit.ids import CallId, SessionId, Timestamp
 from loopkit.reprs import Card
 from loopkit.session.disk import DirectoryLock, require_writable
+from loopkit.session.layout import baseline_path, count_epochs
 from loopkit.session.order import group_ends
-from loopkit.session.store import Epoch, baseline_path, copy_epochs, count_epochs, read_epochs, write_session
+from loopkit.session.store import Epoch, copy_epochs, read_epochs, write_session
 from loopkit.session.writer import Writer
 
 if TYPE_CHECKING:

@@ -30,10 +30,11 @@ from loopkit.ids import TIME, SessionId
 from loopkit.reprs import Card
 from loopkit.session.concurrent_reads import wait_for_file
 from loopkit.session.journal import Fault, body_of, checked_blocks
+from loopkit.session.layout import count_whole_epochs, log_path, session_directories
 from loopkit.session.order import Order
 from loopkit.session.scan import read_log
 from loopkit.session.session import Session
-from loopkit.session.store import count_whole_epochs, load_baseline, log_path, not_ended, read_live, session_directories
+from loopkit.session.store import load_baseline, not_ended, read_live
 
 __all__ = ["Verification", "first_mismatch", "verify"]
 

@@ -15,9 +15,10 @@ from loopkit.contract.baseline import Baseline
 from loopkit.contract.records import LogRecord, SessionStart
 from loopkit.errors import OutOfOrder, SessionClosed, SessionIOError
 from loopkit.session.disk import AppendFile, DirectoryLock, remove, remove_file
+from loopkit.session.layout import baseline_path, log_path
 from loopkit.session.order import Order
 from loopkit.session.scan import End
-from loopkit.session.store import Epoch, Tail, baseline_path, encode_records, log_path, write_epoch
+from loopkit.session.store import Epoch, Tail, encode_records, write_epoch
 
 __all__ = ["State", "Writer"]
 

@@ -17,7 +17,7 @@ from loopkit.loop.events import Turn
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import resume_like
 from loopkit.reprs import Card
-from loopkit.session.store import session_directories
+from loopkit.session.layout import session_directories
 from loopkit.widgets.page import Block, as_html
 from loopkit.widgets.panel import Panel
 from loopkit.widgets.transcript import Transcript
