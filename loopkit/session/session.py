@@ -160,7 +160,7 @@ class Session:
 
     @classmethod
     def read(cls, home: Path | str, id: SessionId) -> Self:
-        """Read a session without a lock. The checks and errors are those of :meth:`open`; nothing can be written.
+        """Return a session for reading only, without a lock. The checks and errors are those of :meth:`open`; nothing can be written.
 
         Parameters
         ----------
@@ -168,11 +168,6 @@ class Session:
             Directory that contains ``sessions``.
         id : SessionId
             Id of the session. Another process may be writing it.
-
-        Returns
-        -------
-        Session
-            The session, for reading only.
         """
         return cls(Path(home), SessionId(id), None)
 
