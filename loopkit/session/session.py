@@ -160,7 +160,7 @@ class Session:
 
     @classmethod
     def read(cls, home: Path | str, id: SessionId) -> Self:
-        """Return a session for reading only, without a lock. The checks and errors are those of :meth:`open`; nothing can be written.
+        """Return a session for reading only, without a lock. Checks and errors are those of :meth:`open`.
 
         Parameters
         ----------
