@@ -112,7 +112,7 @@ def _knock(server: Server) -> None:
     """Have a server that refuses say so before anything is written."""
     named = {} if server.model is None else {"model": server.model}
     body = {**named, "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 1}
-    server.wire.ask(f"{server.wire.address.api}/chat/completions", encode(body))
+    server.wire.ask(f"{server.wire.api}/chat/completions", encode(body))
 
 
 def _measure(server: Server, out: Path, turns: int) -> tuple[Any, bool]:

@@ -110,7 +110,7 @@ EXAMPLES: dict[str, tuple[object, ...]] = {
     "ServerRefused": ("http://127.0.0.1:1", 500, "template"),
     "ContextExceeded": ("http://127.0.0.1:1", 5000, 4096),
     "StreamCut": ("http://127.0.0.1:1", "end of file", 3),
-    "ServerTimeout": ("http://127.0.0.1:1", "no answer", 300.0, "read_timeout"),
+    "ServerTimeout": ("http://127.0.0.1:1", "no answer", 300.0, "timeout"),
     "ServerNotStarted": ("its process ended", "bad magic"),
     "ModelUnavailable": ("smollm2", "no network", "Give a path"),
     "LogError": ("x.txt", "no log of any kind that is known"),

@@ -15,7 +15,7 @@ from loopkit.loop.epochs import Carry, OnFull
 from loopkit.loop.limits import Limits
 from loopkit.loop.parking import unused_after_restore
 from loopkit.loop.tools.execution import ToolPort
-from loopkit.server.transport.cancellation import HangUp
+from loopkit.server.transport.cancellation import Cancellation
 
 if TYPE_CHECKING:
     from loopkit.contract.baseline import Baseline
@@ -41,7 +41,7 @@ class State:
     carry: Carry = "turn"
     slot: int | None = None
     "Slot of the server to release when the loop closes."
-    stopping: HangUp = dataclasses.field(default_factory=HangUp)
+    stopping: Cancellation = dataclasses.field(default_factory=Cancellation)
     "Set to stop the running turn."
     restored: int | None = None
     "Tokens that `resume` restored into the slot, until the first request has shown how many of them are usable."

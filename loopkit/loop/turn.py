@@ -154,7 +154,7 @@ class TurnRun:
             self._emit(RequestSent(number, request.size, request.size - (0 if last is None else last.request_bytes)))
             state.watch.sending()
             try:
-                completion = state.server.complete(request, self._on_delta, first_call=first_call, hang_up=state.stopping)
+                completion = state.server.complete(request, self._on_delta, first_call=first_call, cancellation=state.stopping)
             except _ReasoningLimit:
                 return "reasoning_limit"
             except ServerError:
@@ -289,7 +289,7 @@ class TurnRun:
     def _complete_summary(self, request: Request) -> Completion:
         """Send the request for a summary. The user can stop it like any other request."""
         try:
-            return self._state.server.complete(request, lambda _: self._check_stop(), hang_up=self._state.stopping)
+            return self._state.server.complete(request, lambda _: self._check_stop(), cancellation=self._state.stopping)
         except ServerError:
             self._check_stop()
             raise

@@ -22,7 +22,7 @@ from loopkit.errors import InvalidConfig, describe
 from loopkit.record.http_observer import ForeignHost, HttpObserver
 from loopkit.record.recorder import Recorder
 from loopkit.reprs import Card
-from loopkit.server.transport.connection import parse
+from loopkit.server.transport.address import parse
 
 __all__ = ["Proxy"]
 

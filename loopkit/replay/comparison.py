@@ -16,6 +16,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from loopkit.contract.records import ReplayRecord
+from loopkit.deprecation import renamed_argument
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.logs.collection import Logs
 from loopkit.replay.recorded_requests import Requests, as_repeatable, survey
@@ -24,7 +25,7 @@ from loopkit.replay.summaries import UNCHANGED
 from loopkit.replay.variants import Change, Variant, variant_of
 from loopkit.server.client import Server
 from loopkit.server.completion.assembly import Delta
-from loopkit.server.transport.cancellation import HangUp
+from loopkit.server.transport.cancellation import Cancellation
 
 __all__ = ["compare", "variants_of"]
 
@@ -39,6 +40,7 @@ EVENTS_BETWEEN_UPDATES: Final = 32
 "Stream events between updates of the progress bar."
 
 
+@renamed_argument("hang_up", "cancellation")
 def compare(
     requests: Requests,
     server: Server,
@@ -49,7 +51,7 @@ def compare(
     progress: bool | None = None,
     on_request: Callable[[ReplayRecord], object] | None = None,
     on_run: Callable[[pd.DataFrame], object] | None = None,
-    hang_up: HangUp | None = None,
+    cancellation: Cancellation | None = None,
 ) -> pd.DataFrame:
     """Measure what variants cost on the same work.
 
@@ -72,7 +74,7 @@ def compare(
         Called with the `ReplayRecord` of each request.
     on_run : callable, optional
         Called with the frame so far after each run.
-    hang_up : HangUp, optional
+    cancellation : Cancellation, optional
         Setting it from another thread cancels the current request. `compare` then raises the error of the cut connection.
 
     Returns
@@ -146,7 +148,14 @@ def compare(
                         warnings.warn(message, UserWarning, stacklevel=2)
                     whose = found.session
                     logs = send_all(
-                        requests, ready, variant, whose, home=home, on_request=on_record, on_delta=on_event, hang_up=hang_up
+                        requests,
+                        ready,
+                        variant,
+                        whose,
+                        home=home,
+                        on_request=on_record,
+                        on_delta=on_event,
+                        cancellation=cancellation,
                     )
                 frames.append(_frame(logs, variant, repeat, found.sessions, cold_by))
                 if on_run is not None:

@@ -33,7 +33,7 @@ from loopkit.replay.recorded_requests import RecordedRequest, Requests, as_repea
 from loopkit.replay.variants import Change, Variant, applied, variant_of
 from loopkit.server.client import Server
 from loopkit.server.completion.assembly import Completion, Delta
-from loopkit.server.transport.cancellation import HangUp
+from loopkit.server.transport.cancellation import Cancellation
 from loopkit.session.line_file import LineFile
 from loopkit.session.session import Session
 
@@ -122,12 +122,12 @@ def send_all(
     home: str | Path | None,
     on_request: Callable[[ReplayRecord], object] | None,
     on_delta: Callable[[Delta], object] | None = None,
-    hang_up: HangUp | None = None,
+    cancellation: Cancellation | None = None,
 ) -> Logs:
-    """Send the requests to a prepared server. Setting ``hang_up`` cancels the current request and ends the replay."""
+    """Send the requests to a prepared server. Setting ``cancellation`` cancels the current request and ends the replay."""
     home = Path(home or (requests.home if isinstance(requests, Session) else "runs"))
     path = home / "replays" / f"{SessionId.new()}.jsonl"
-    replay = _Replay(server, variant, session, on_delta, hang_up)
+    replay = _Replay(server, variant, session, on_delta, cancellation)
     with contextlib.closing(LineFile(path)) as log:
         for number, one in enumerate(recorded(requests, server), 1):
             record = replay.send(one, number)
@@ -167,10 +167,10 @@ class _Replay:
         variant: Variant | None,
         session: str | None,
         on_delta: Callable[[Delta], object] | None,
-        hang_up: HangUp | None,
+        cancellation: Cancellation | None,
     ) -> None:
         self._on_delta = on_delta
-        self._server, self._variant, self._session, self._hang_up = server, variant, session, hang_up
+        self._server, self._variant, self._session, self._cancellation = server, variant, session, cancellation
         self._watch = Watch(server)
         self._last: dict[tuple[str | None, int], _Past] = {}
         self._all: list[Observation] = []
@@ -186,7 +186,7 @@ class _Replay:
             # the new completion differs from the recorded one: only the prompt can be reused
             previous = replace(past.observation, usage=structs.replace(past.observation.usage, completion_tokens=None))
         self._watch.sending()
-        completion = self._server.complete(request, self._on_delta, hang_up=self._hang_up)
+        completion = self._server.complete(request, self._on_delta, cancellation=self._cancellation)
         expected = expect(
             None if previous is None else previous.usage,
             completion.usage,

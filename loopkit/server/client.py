@@ -1,118 +1,153 @@
-"""The server in the user's hand: what it is, and one question at a time.
-
-`serve` starts the embedded one, `connect` finds any other that speaks OpenAI chat completions; both give a `Server`. It sends a
-request as it was built and gives back the whole completion. Knows nothing of sessions, tools or logs.
-"""
+"""`Server`, and the functions that create one: `serve` starts an embedded server, `connect` uses any other."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
+import httpx
 from msgspec.structs import replace as replace_in
 
 from loopkit import engines
 from loopkit.contract.neutralise import Tags
 from loopkit.contract.records import ServerFacts
 from loopkit.contract.request import Request
+from loopkit.deprecation import renamed_argument, warn_renamed
 from loopkit.engines.tokens import TokenView
 from loopkit.errors import ServerError, ServerTimeout, StreamCut
 from loopkit.reprs import Card, counted
 from loopkit.server import llama_api
 from loopkit.server.completion.assembly import Assembly, Completion, Delta, Progress, whole
 from loopkit.server.detection import Detected, detect
+from loopkit.server.doctor.checks import Doctor, examine
+from loopkit.server.llama_api import SlotState
 from loopkit.server.prompt.control_tags import server_tags
 from loopkit.server.prompt.token_view import token_view
-from loopkit.server.transport.cancellation import HangUp
-from loopkit.server.transport.connection import Wire
-from loopkit.server.transport.response import Answer
+from loopkit.server.transport.cancellation import Cancellation
+from loopkit.server.transport.connection import DEFAULT_TIMEOUT, TimeoutTypes, Wire
+from loopkit.server.transport.response import Response
 
 if TYPE_CHECKING:
-    from loopkit.server.doctor.checks import Doctor
     from loopkit.server.embedded.process import Child
     from loopkit.server.embedded.slot_pool import Handout
 
 __all__ = ["Server", "connect", "serve"]
 
+P = ParamSpec("P")
+
 
 class Server:
-    """A server that answers chat completions; made by `serve` and `connect`.
+    """A server for chat completions, created by `serve` or `connect`.
+
+    Use it as a context manager, or call `close`.
+
+    Parameters
+    ----------
+    wire : Wire
+        HTTP to the server.
+    detected : Detected
+        What the server reports of itself.
+    child : Child, optional
+        The process of an embedded server.
+    slot_pool : Handout, optional
+        Gives slots to sessions.
+    unified : bool, optional
+        True if the slots share one KV buffer.
+    host_cache_mib : int, optional
+        Size of the host cache.
+    another : callable, optional
+        Starts another server like this one.
 
     Attributes
     ----------
     url : str
-        Its base, without key, password and ``/v1``.
+        Base URL, without key, password and ``/v1``.
     engine, build, model : str or None
-        What it is, where it says so.
+        Engine, its version and the model's name, as far as the server reports them.
     context_size : int or None
         Tokens that one conversation may hold.
     slot_count : int or None
-        Sequences of a llama-server, each with its own KV state.
+        Number of slots of a llama-server. Each slot has its own KV cache.
     embedded : bool
-        Whether it runs in a child process of this one.
+        True if the server runs in a child process of this one.
     unified : bool or None
-        Whether its slots share one KV buffer; None where that is not known.
+        True if the slots share one KV buffer; None if unknown.
     host_cache_mib : int or None
-        Memory for conversations that have lost their slot; None where that is not known.
+        MiB of host memory for conversations that lost their slot; None if unknown.
     another : callable or None
-        Starts one more embedded server, as this one was started, which holds nothing yet; None where this one is not embedded.
+        Starts another embedded server with the same settings and an empty cache. None if this server is not embedded.
     wire : Wire
-        For the rooms that ask the server more, such as `loopkit.server.llama_api`.
+        HTTP to the server, for functions such as those of `loopkit.server.llama_api`.
+
+    Examples
+    --------
+    >>> with serve("tiny") as server:
+    ...     server.model, server.context_size, server.slot_count
+    ('tiny', 4096, 2)
     """
 
-    def __init__(self, wire: Wire, detected: Detected, child: Child | None = None) -> None:
-        self.wire, self.url, self._child = wire, wire.url, child
+    def __init__(
+        self,
+        wire: Wire,
+        detected: Detected,
+        child: Child | None = None,
+        *,
+        slot_pool: Handout | None = None,
+        unified: bool | None = None,
+        host_cache_mib: int | None = None,
+        another: Callable[[], Server] | None = None,
+    ) -> None:
+        self.wire, self.url, self._child, self._slot_pool = wire, wire.url, child, slot_pool
         self.engine, self.build, self.model, self.context_size, self.slot_count = detected
-        self.embedded = child is not None
-        self.host_cache_mib: int | None = None
-        self.unified: bool | None = False if child is not None else None
-        self._handout: Handout | None = None
+        self.embedded, self.unified = child is not None, unified
+        self.host_cache_mib, self.another = host_cache_mib, another
         self._lock, self._prompt_tokens, self._cached_tokens = threading.Lock(), 0, 0
         self._tags: Tags | None = None
-        self.another: Callable[[], Server] | None = None
 
+    @renamed_argument("hang_up", "cancellation")
     def complete(
         self,
         request: Request,
         on_delta: Callable[[Delta], object] | None = None,
         *,
         first_call: int = 1,
-        hang_up: HangUp | None = None,
+        cancellation: Cancellation | None = None,
     ) -> Completion:
-        """Send a request and wait for the whole answer.
+        """Send a request and return the complete answer.
 
         Parameters
         ----------
         request : Request
-            Its bytes are sent as they are.
+            Its bytes are sent unchanged.
         on_delta : callable, optional
-            Takes every delta as it comes. What it raises closes the connection and comes out here.
+            Called with each delta as it arrives. An exception that it raises closes the connection and is passed on.
         first_call : int
-            The number that the answer's first tool call has in the session; a missing call id is made from it.
-        hang_up : HangUp, optional
-            Setting it, from any thread, cuts the connection; what comes out here is then the error of a cut connection, or the
-            completion where that was whole already.
+            Number of the answer's first tool call in the session. Missing call ids are made from it.
+        cancellation : Cancellation, optional
+            Setting it from another thread ends the request with the error of a broken connection. If the answer was already
+            complete, it is returned.
 
         Returns
         -------
         Completion
-            Final; what is not is an error.
+            A final answer, with its usage.
 
         Raises
         ------
         ServerUnreachable, ServerRefused, ContextExceeded, ServerTimeout, StreamCut
-            Nothing of the answer is left; the same bytes may be sent again.
+            Nothing of the answer is kept. The same bytes may be sent again.
         """
         began = time.monotonic()
-        with contextlib.closing(self.wire.send(request, hang_up)) as answer:
+        with contextlib.closing(self.wire.send(request, cancellation)) as response:
             try:
-                completion = self._read(answer, on_delta, first_call)
+                completion = self._received(response, on_delta, first_call)
             except ServerError as error:
                 raise self.wire.hidden(error) from error.__cause__
         usage = completion.usage
@@ -120,21 +155,21 @@ class Server:
             with self._lock:
                 self._prompt_tokens += usage.prompt_tokens
                 self._cached_tokens += usage.cached_tokens
-        return replace(completion, attempts=answer.attempts, elapsed_ms=(time.monotonic() - began) * 1000)
+        return replace(completion, attempts=response.attempts, elapsed_ms=(time.monotonic() - began) * 1000)
 
-    def _read(self, answer: Answer, on_delta: Callable[[Delta], object] | None, first_call: int) -> Completion:
-        if not answer.is_stream:
-            return whole(answer.body(), self.url, first_call=first_call)
+    def _received(self, response: Response, on_delta: Callable[[Delta], object] | None, first_call: int) -> Completion:
+        if not response.is_stream:
+            return whole(response.body(), self.url, first_call=first_call)
         assembly = Assembly(self.url, first_call=first_call)
         first: float | None = None
-        events = answer.events()
+        events = response.events()
         while not assembly.done:
             try:
                 event = next(events, None)
             except (StreamCut, ServerTimeout):
                 if not assembly.final:
                     raise
-                event = None  # the answer is whole; only the stream's own end did not come
+                event = None  # the answer is complete; only the end of the stream is missing
             if event is None:
                 break
             for delta in assembly.feed(event.data, event.event):
@@ -143,11 +178,23 @@ class Server:
                 if on_delta is not None:
                     on_delta(delta)
         completion = assembly.finish()
-        waited = None if first is None else (first - answer.started) * 1000
-        return replace(completion, usage=replace_in(completion.usage, ttft_ms=waited))
+        response.finish()
+        ttft_ms = None if first is None else (first - response.started) * 1000
+        return replace(completion, usage=replace_in(completion.usage, ttft_ms=ttft_ms))
 
     def count_tokens(self, request: Request) -> int | None:
-        """The server's own count of a request's prompt, without reading it; None where it has no way to say."""
+        """Count the tokens of a request's prompt with the server's own template and tokenizer.
+
+        Parameters
+        ----------
+        request : Request
+            It is not processed by the model.
+
+        Returns
+        -------
+        int or None
+            None if the server cannot count.
+        """
         if not engines.find(self.engine).has_slots:
             return None
         try:
@@ -156,7 +203,22 @@ class Server:
             return None
 
     def tokens(self, request: Request | bytes) -> TokenView | None:
-        """The prompt of a request, or of a body, as this server renders and tokenises it; None where it has no way to say.
+        """Return the prompt of a request as this server renders and tokenises it.
+
+        Parameters
+        ----------
+        request : Request or bytes
+            A request, or the body of one.
+
+        Returns
+        -------
+        TokenView or None
+            None if the server does not show its prompts.
+
+        Raises
+        ------
+        ServerError
+            The server is unreachable or too slow, or it refuses the body.
 
         Examples
         --------
@@ -168,7 +230,7 @@ class Server:
         return token_view(self.wire, self.engine, request.body if isinstance(request, Request) else request)
 
     def default_options(self) -> dict[str, Any]:
-        """The pinned members that a request body needs on this server.
+        """Return the members that a request body needs on this server.
 
         Examples
         --------
@@ -181,14 +243,24 @@ class Server:
         return options | dict(engines.find(self.engine).body_members)
 
     def facts(self) -> ServerFacts:
-        """What is logged of the server when an epoch begins."""
+        """Return what is logged of the server when an epoch begins."""
         return ServerFacts(engine=self.engine, build=self.build, model=self.model, context_size=self.context_size)
 
     def take_slot(self, slot: int | None = None) -> int | None:
-        """Take the least recently used slot that no open session holds, or a given one; None where there is none.
+        """Reserve a slot for a session.
 
-        Only the embedded server gives slots out, to this process and to those forked from it: with llama-server's defaults
-        pinning costs the whole cache at every turn.
+        Only an embedded server gives slots out, to this process and its forks. With the defaults of other llama-servers, two
+        pinned sessions that alternate lose their whole cache at every turn.
+
+        Parameters
+        ----------
+        slot : int, optional
+            Number of the slot. By default the least recently used free slot.
+
+        Returns
+        -------
+        int or None
+            None if no slot is free. Release it with `release_slot`.
 
         Examples
         --------
@@ -196,15 +268,21 @@ class Server:
         ...     [server.take_slot(), server.take_slot(), server.take_slot()]
         [0, 1, None]
         """
-        return None if self._handout is None else self._handout.take(slot)
+        return None if self._slot_pool is None else self._slot_pool.take(slot)
 
     def release_slot(self, slot: int | None) -> None:
-        """Give a slot back; None, and one that this process does not hold, do nothing."""
-        if self._handout is not None:
-            self._handout.release(slot)
+        """Release a slot.
+
+        Parameters
+        ----------
+        slot : int or None
+            None, and a slot that this process did not take, are ignored.
+        """
+        if self._slot_pool is not None:
+            self._slot_pool.release(slot)
 
     def tags(self) -> Tags:
-        """The control tags to neutralise for this server, asked once; the default ones where it does not answer.
+        """Return the control tags to neutralise for this server. It is asked once; without an answer they are the default ones.
 
         Examples
         --------
@@ -217,7 +295,19 @@ class Server:
         return self._tags
 
     def doctor(self) -> Doctor:
-        """A table of what this server offers and lacks for a warm cache; sends one tiny completion, twice.
+        """Check what this server offers and lacks for a warm cache.
+
+        Sends a completion of one token twice. All other questions only read.
+
+        Returns
+        -------
+        Doctor
+            One row per check, with its state and what to do.
+
+        Raises
+        ------
+        ServerRefused
+            The server refuses a completion because its key is missing or wrong.
 
         Examples
         --------
@@ -225,51 +315,136 @@ class Server:
         ...     print(server.doctor())  # doctest: +ELLIPSIS
         ok       cached counts      the same prompt twice: 0, then 53 of 58 tokens cached
         ...
-        harmful  memory kind        sliding window: of 58 tokens just read, 5 had to be read again
+        harmful  memory kind        sliding window: of 58 tokens just processed, 5 had to be processed again
         ...
         """
-        from loopkit.server.doctor.checks import examine
-
         return examine(self)
 
     def props(self) -> dict[str, Any]:
-        """A llama-server's properties; see `loopkit.server.llama_api`."""
+        """Return all properties that a llama-server reports, such as ``chat_template``.
+
+        Raises
+        ------
+        ServerRefused
+            The server has no such endpoint.
+
+        Examples
+        --------
+        >>> with serve("tiny") as server:
+        ...     server.props()["total_slots"]
+        2
+        """
         return llama_api.raw_props(self.wire)
 
-    def slots(self) -> list[llama_api.SlotState]:
-        """What each slot of a llama-server holds."""
+    def slots(self) -> list[SlotState]:
+        """Return the state of each slot of a llama-server.
+
+        Raises
+        ------
+        ServerRefused
+            The server has no such endpoint.
+
+        Examples
+        --------
+        >>> with serve("tiny") as server:
+        ...     [(slot.id, slot.busy, slot.context_size) for slot in server.slots()]
+        [(0, False, 4096), (1, False, 4096)]
+        """
         return llama_api.slots(self.wire)
 
     def metrics(self) -> dict[str, float]:
-        """A llama-server's counters by name."""
+        """Return the counters of a llama-server by name. They start at 0 with the server.
+
+        Raises
+        ------
+        ServerRefused
+            The server has no such endpoint.
+
+        Examples
+        --------
+        >>> with serve("tiny") as server:
+        ...     server.metrics()["prompt_tokens_total"]
+        0.0
+        """
         return llama_api.metrics(self.wire)
 
     def save_slot(self, slot: int, filename: str) -> int:
-        """Write a slot into the server's slot directory; gives the number of tokens."""
+        """Write the KV cache of a slot to a file in the server's slot directory.
+
+        Parameters
+        ----------
+        slot : int
+            Number of the slot.
+        filename : str
+            Plain name of the file, without directory.
+
+        Returns
+        -------
+        int
+            Tokens written.
+
+        Raises
+        ------
+        InvalidConfig
+            `filename` is not a plain file name.
+        ServerRefused
+            The server has no slot directory.
+        """
         return llama_api.save_slot(self.wire, slot, filename)
 
     def restore_slot(self, slot: int, filename: str) -> int:
-        """Read a slot back; gives the number of tokens."""
+        """Load the KV cache of a slot from a file that `save_slot` wrote.
+
+        Parameters
+        ----------
+        slot : int
+            Number of the slot.
+        filename : str
+            Plain name of the file, without directory.
+
+        Returns
+        -------
+        int
+            Tokens loaded.
+
+        Raises
+        ------
+        InvalidConfig
+            `filename` is not a plain file name.
+        ServerRefused
+            The server has no slot directory, or the file does not fit.
+        """
         return llama_api.restore_slot(self.wire, slot, filename)
 
     def erase_slot(self, slot: int) -> int:
-        """Empty a slot; gives the number of tokens that it held."""
+        """Erase the KV cache of a slot.
+
+        Parameters
+        ----------
+        slot : int
+            Number of the slot.
+
+        Returns
+        -------
+        int
+            Tokens erased.
+        """
         return llama_api.erase_slot(self.wire, slot)
 
     @property
     def slot_dir(self) -> Path | None:
-        """Where the embedded server saves slots; None for any other."""
+        """Directory in which the embedded server saves slots; None for any other server."""
         return None if self._child is None else self._child.slot_dir
 
     @property
     def api_key(self) -> str | None:
-        """Key of the embedded server, for a client of another kind; None for any other, whose key you have."""
+        """Key of the embedded server, for other clients; None for any other server."""
         return None if self._child is None else self._child.key
 
     def close(self) -> None:
-        """Let go of the server; the embedded one ends. Again does nothing."""
+        """Close the connection and stop the embedded server. Safe to call twice."""
         if self._child is not None:
-            self._child.close()  # first: whatever else is interrupted, no process is left
+            self._child.close()  # first: an interrupt must not leave the process running
         self.wire.close()
 
     def __enter__(self) -> Self:
@@ -279,7 +454,7 @@ class Server:
         self.close()
 
     def _card(self) -> Card:
-        model = (self.model or "of unknown model").replace("\\", "/").rsplit("/", 1)[-1]
+        model = (self.model or "(unknown model)").replace("\\", "/").rsplit("/", 1)[-1]
         facts = [("engine", "unknown") if self.engine is None else (self.engine, self.build or "")]
         if self.context_size is not None:
             slots = "" if self.slot_count is None else f"{counted(self.slot_count, 'slot')} × "
@@ -295,35 +470,60 @@ class Server:
         return self._card().html()
 
 
+def _one_timeout(function: Callable[P, Server]) -> Callable[P, Server]:
+    """Accept `connect_timeout` and `read_timeout`, the old arguments of `connect`."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Server:
+        old: dict[str, Any] = {name: kwargs.pop(name) for name in ("connect_timeout", "read_timeout") if name in kwargs}
+        if old:
+            warn_renamed("connect(connect_timeout=…, read_timeout=…)", "connect(timeout=httpx.Timeout(…, connect=…))")
+            kwargs["timeout"] = httpx.Timeout(old.get("read_timeout", 300.0), connect=old.get("connect_timeout", 10.0))
+        return function(*args, **kwargs)
+
+    return call
+
+
+@_one_timeout
 def connect(
     url: str,
     *,
     api_key: str | None = None,
     model: str | None = None,
-    connect_timeout: float = 10.0,
-    read_timeout: float = 300.0,
+    headers: Mapping[str, str] | None = None,
+    timeout: TimeoutTypes = DEFAULT_TIMEOUT,
+    transport: httpx.BaseTransport | None = None,
 ) -> Server:
     """Connect to a server that speaks OpenAI chat completions, and ask once what it is.
 
     Parameters
     ----------
     url : str
-        Its base URL, with or without ``/v1``.
+        Base URL, with or without ``/v1``.
     api_key : str, optional
-        Sent as a bearer token; in no repr, error or log.
+        Sent as a bearer token. No repr, error or log contains it.
     model : str, optional
-        Needed where the server has several.
-    connect_timeout, read_timeout : float
-        Seconds until a connection stands, and that nothing may come for.
+        Name of the model. Needed if the server has several.
+    headers : mapping of str to str, optional
+        Sent with each request.
+    timeout : float, httpx.Timeout or None
+        Time-outs as in httpx, in seconds. The default is 10 s to connect and 300 s without data.
+    transport : httpx.BaseTransport, optional
+        Sends the requests, as in httpx. It is closed with the server.
 
     Returns
     -------
     Server
+        What the server does not report is None.
 
     Raises
     ------
     ServerUnreachable
-        Nothing listens there. A server that refuses the questions is taken as it is.
+        No server accepts connections at the address.
+    ServerRefused
+        The server needs a key and got none, or it rejects the key.
+    InvalidConfig
+        An argument cannot be used, or the server has several models and none was chosen.
 
     Examples
     --------
@@ -332,8 +532,12 @@ def connect(
         ...
     loopkit.errors.ServerUnreachable: http://127.0.0.1:9: no response after ... Check that the server is running at this address
     """
-    wire = Wire(url, api_key=api_key, connect_timeout=connect_timeout, read_timeout=read_timeout)
-    return Server(wire, detect(wire, model, connect_timeout))
+    wire = Wire(url, api_key=api_key, headers=headers, timeout=timeout, transport=transport)
+    try:
+        return Server(wire, detect(wire, model))
+    except BaseException:
+        wire.close()
+        raise
 
 
 def serve(
@@ -346,29 +550,38 @@ def serve(
     slot_dir: Path | None = None,
     **parameters: Any,
 ) -> Server:
-    """Start llama.cpp's own server in a child process, reachable by this process alone.
+    """Start llama.cpp's own server in a child process that only this process can reach.
 
     Parameters
     ----------
     model : str or path
-        ``"smollm2"``, ``"tiny"`` (made on the spot: exact cache, meaningless words), or the path of a GGUF file.
+        ``"smollm2"``, ``"tiny"`` (created on the spot: exact cache, meaningless words), or the path of a GGUF file.
     slots : int
-        Conversations that can be held at a time, each with its own KV cache.
+        Number of conversations that keep their cache at the same time.
     context : int
         Tokens per slot.
     template : str, optional
-        A chat template in place of the model's.
+        Chat template to use instead of the model's.
     cache_ram_mib : int
-        Host memory for conversations that have lost their slot; 0 for none.
+        MiB of host memory for conversations that lost their slot; 0 for none.
     slot_dir : path, optional
-        Where slots are saved; by default a private directory, removed at the end.
+        Directory for saved slots. By default a private one that is removed at the end.
     **parameters
-        llama.cpp's own parameters.
+        Parameters of llama.cpp, by the names of ``xllamacpp.CommonParams``, such as ``kv_unified`` or ``swa_full``.
 
     Returns
     -------
     Server
-        Ends with `Server.close`, its ``with`` block, or this process.
+        It stops with `Server.close`, at the end of its ``with`` block, or with this process.
+
+    Raises
+    ------
+    InvalidConfig
+        An argument cannot be used. An unknown parameter is answered with the nearest known names.
+    ServerNotStarted
+        The extra ``local`` is not installed, or the process ended before it accepted connections.
+    ModelUnavailable
+        The model file is missing and cannot be downloaded.
 
     Examples
     --------
@@ -380,19 +593,22 @@ def serve(
     from loopkit.server.embedded.slot_pool import Handout
 
     file = resolve(model)
-    parameters |= {"slots": slots, "context": context, "template": template, "cache_ram_mib": cache_ram_mib}
-    child = start_child(file, slot_dir=slot_dir, **parameters)
+    settings = {**parameters, "slots": slots, "context": context, "template": template, "cache_ram_mib": cache_ram_mib}
+    child = start_child(file, slot_dir=slot_dir, **settings)
     try:
         wire = Wire(child.url, api_key=child.key, gone=child.gone)
-        size = llama_api.props(wire).context_size  # llama.cpp rounds what was asked for
+        context_size = llama_api.props(wire).context_size  # llama.cpp rounds it up
     except BaseException:
         child.close()
         raise
-    server = Server(wire, Detected("llama.cpp", child.build, file.name, size, slots), child)
-    server.host_cache_mib = cache_ram_mib
-    server.another = lambda: serve(model, **parameters)
-    if parameters.get("kv_unified"):  # idle slots are cleared then: a pinned session would lose its cache at every turn
-        server.unified = True
-    else:
-        server._handout = Handout(slots)
-    return server
+    unified = bool(parameters.get("kv_unified"))
+    return Server(
+        wire,
+        Detected(LlamaCpp.name, child.build, file.name, context_size, slots),
+        child,
+        # With one KV buffer, idle slots are cleared: a pinned session would lose its cache at every turn.
+        slot_pool=None if unified else Handout(slots),
+        unified=unified,
+        host_cache_mib=cache_ram_mib,
+        another=lambda: serve(model, **settings),
+    )

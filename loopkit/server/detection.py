@@ -11,9 +11,12 @@ from loopkit.engines.llama_cpp import LlamaCpp
 from loopkit.errors import InvalidConfig, ServerError, ServerRefused, ServerTimeout, ServerUnreachable
 from loopkit.server import llama_api
 from loopkit.server.transport.connection import Wire
+from loopkit.server.transport.faults import is_connect_timeout
 from loopkit.server.transport.refusals import KEY_REFUSED
 
 __all__ = ["Detected", "detect"]
+
+PATIENCE = 10.0  # seconds for each question
 
 
 class Detected(NamedTuple):
@@ -31,7 +34,7 @@ class _Version(msgspec.Struct):
     version: str | None = None
 
 
-def detect(wire: Wire, model: str | None, timeout: float | None) -> Detected:
+def detect(wire: Wire, model: str | None) -> Detected:
     """Ask a server what it is.
 
     Parameters
@@ -40,8 +43,6 @@ def detect(wire: Wire, model: str | None, timeout: float | None) -> Detected:
         Connection to the server.
     model : str or None
         Name of the model to use. None takes the only model that the server lists.
-    timeout : float or None
-        Seconds to wait for each answer.
 
     Returns
     -------
@@ -57,6 +58,7 @@ def detect(wire: Wire, model: str | None, timeout: float | None) -> Detected:
     InvalidConfig
         The server lists several models and `model` is None, or it does not list `model`.
     """
+    timeout = min(limit for limit in (wire.timeout.connect, wire.timeout.read, PATIENCE) if limit is not None)
     try:
         models = llama_api.models(wire, timeout=timeout)
     except ServerError as error:
@@ -102,7 +104,7 @@ def _build(wire: Wire, path: str, timeout: float | None) -> str | None:
 
 def _raise_if_fatal(error: ServerError, wire: Wire, timeout: float | None) -> None:
     """Raise an error of the first question, if it shows that no request will be answered."""
-    if isinstance(error, ServerUnreachable) or (isinstance(error, ServerTimeout) and error.setting == "connect_timeout"):
+    if isinstance(error, ServerUnreachable) or (isinstance(error, ServerTimeout) and is_connect_timeout(error.__cause__)):
         raise error
     _raise_if_key_refused(error, wire, timeout)
 

@@ -19,7 +19,7 @@ from loopkit.replay.summaries import summary
 from loopkit.replay.variants import VARIANTS
 from loopkit.reprs import Card, counted
 from loopkit.server.client import Server
-from loopkit.server.transport.cancellation import HangUp
+from loopkit.server.transport.cancellation import Cancellation
 from loopkit.session.session import Session
 from loopkit.widgets.page import Block, Page, Table, as_html
 from loopkit.widgets.panel import Panel
@@ -78,7 +78,7 @@ class Replay(Panel):
         self._begin_at(0)
 
     def _begin_at(self, total: int) -> None:
-        self._done, self._total, self._hang_up = 0, total, HangUp()
+        self._done, self._total, self._cancellation = 0, total, Cancellation()
 
     def run(self, variants: Sequence[str], repeats: int = 1) -> None:
         """Measure in the background; see :func:`loopkit.replay.compare`, and :meth:`wait` for the end.
@@ -95,15 +95,17 @@ class Replay(Panel):
         chosen = variants_of(variants)
         requests = sum(isinstance(record, UsageRecord) for epoch in self.session.epochs for record in epoch.records)
         self._begin_at(requests * (1 + len(chosen)) * repeats)
-        hang_up = self._hang_up
+        cancellation = self._cancellation
 
         def work() -> None:
             asked = self.session, self.server, chosen, repeats
             try:
-                compare(*asked, home=self.home, progress=False, on_request=self._count, on_run=self._take, hang_up=hang_up)
+                compare(
+                    *asked, home=self.home, progress=False, on_request=self._count, on_run=self._take, cancellation=cancellation
+                )
                 self.state = "done"
             except BaseException as error:
-                self.state = "stopped" if hang_up.is_set() else "failed"
+                self.state = "stopped" if cancellation.is_set() else "failed"
                 if self.state == "failed" or not isinstance(error, ServerError):
                     raise
 
@@ -117,7 +119,7 @@ class Replay(Panel):
         self.frame, self._rows = frame, cells(summary(frame).reset_index()[list(COLUMNS)])
 
     def _cancel(self) -> None:
-        self._hang_up.set()
+        self._cancellation.set()
 
     def _card(self) -> Card:
         names = list(COLUMNS)

@@ -33,7 +33,9 @@ class Answering:
 
     embedded, engine, model, context_size = False, None, "m", None
 
-    def complete(self, request: object, on_delta: object = None, *, first_call: int = 1, hang_up: object = None) -> Completion:
+    def complete(
+        self, request: object, on_delta: object = None, *, first_call: int = 1, cancellation: object = None
+    ) -> Completion:
         return Completion(
             content=TEXT, usage=Usage(prompt_tokens=100, cached_tokens=99, completion_tokens=10), finish_reason="stop"
         )

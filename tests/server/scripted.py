@@ -192,3 +192,36 @@ class Relay(_Listener):
             server.sendall(request.raw.replace(b"Connection: keep-alive", b"Connection: close", 1))
             while data := server.recv(65536):
                 connection.sendall(data)
+
+
+class KeepAlive(_Listener):
+    """Keeps its connections open and answers each request by its path; None closes the connection without an answer."""
+
+    def __init__(self, answer: Callable[[Received], bytes | None]) -> None:
+        self._answer = answer
+        self.requests: list[Received] = []
+        super().__init__()
+
+    @property
+    def connections(self) -> int:
+        return len(self._open)
+
+    def handle(self, connection: socket.socket) -> None:
+        while request := read_request(connection):
+            self.requests.append(request)
+            if (data := self._answer(request)) is None:
+                return
+            connection.sendall(data)
+
+
+def kept(body: str, status: int = 200, kind: str = "application/json") -> bytes:
+    """A response that leaves the connection open."""
+    data = body.encode()
+    return f"HTTP/1.1 {status} Kept\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+def kept_sse(*data: str) -> bytes:
+    """A chunked response of events that leaves the connection open."""
+    chunks = [f"data: {each}\n\n".encode() for each in data]
+    body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return b"HTTP/1.1 200 Kept\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n"

@@ -26,7 +26,7 @@ from loopkit.server.client import Server
 from loopkit.server.completion.assembly import Completion, Delta, TextDelta
 from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
-from loopkit.server.transport.response import FAULTS
+from loopkit.server.transport.faults import FAULTS
 from tests.server.scripted import END, HANG, Scripted, Step, answer, head, make_request, sse, text
 
 KEY = "sk-do-not-show-me"
@@ -84,11 +84,13 @@ def test_reading_the_prompt_is_not_the_first_token() -> None:
     assert exchange(sse(reading, END)).usage.ttft_ms is None
 
 
-def test_a_connection_serves_one_request() -> None:
+def test_a_connection_is_kept_until_the_server_is_closed() -> None:
     body = b'{"choices":[{"message":{"content":"x"}}]}'
     kept = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     with Scripted([[kept + body, HANG]]) as scripted, server_at(scripted.url) as server:
         server.complete(make_request())
+        assert not scripted.requests[0].hung_up.is_set()
+        server.close()
         assert scripted.requests[0].hung_up.wait(10)
 
 
@@ -138,7 +140,7 @@ def test_events_as_they_come(parts: list[Step]) -> None:
         pytest.param([b"SMTP ready\r\n\r\n"], ServerUnreachable, "illegal", id="not-http"),
         pytest.param(answer('{"error":{"message":"bad"}}', 400), ServerRefused, "HTTP 400: bad", id="400"),
         pytest.param(answer('{"error":{"message":"template: roles"}}', 500), ServerRefused, "template: roles", id="500"),
-        pytest.param(answer("", 307, Location="http://elsewhere"), ServerRefused, "answers from http://elsewhere", id="307"),
+        pytest.param(answer("", 307, Location="http://elsewhere"), ServerRefused, "redirects to http://elsewhere", id="307"),
         pytest.param(
             answer(f'{{"error":"bad key {KEY}"}}', 401),
             ServerRefused,
@@ -165,12 +167,12 @@ def test_faults(response: list[Step], kind: type[ServerError], said: str) -> Non
 
 @pytest.mark.parametrize("steps", [[], [head()], [head(), ONE, b": still here\n\n"]], ids=["no-head", "no-event", "mid-stream"])
 def test_silence_is_a_time_out(steps: list[Step]) -> None:
-    with pytest.raises(ServerTimeout, match="read_timeout="):
-        exchange([*steps, HANG], read_timeout=0.2)
+    with pytest.raises(ServerTimeout, match="timeout="):
+        exchange([*steps, HANG], timeout=0.2)
 
 
 def test_silence_after_the_finish_reason_is_the_end() -> None:
-    assert exchange([*sse(text("x"), END), HANG], read_timeout=0.2).content == "x"
+    assert exchange([*sse(text("x"), END), HANG], timeout=0.2).content == "x"
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
@@ -247,7 +249,7 @@ def test_a_refused_connection_is_tried_again(closed_port: socket.socket) -> None
             closed_port.listen()
 
         server.wire._sleep = listen
-        server.wire._read_timeout = 0.1
+        server.wire.timeout = httpx.Timeout(0.1)
         with pytest.raises(ServerTimeout):  # it is connected now; nobody answers
             server.complete(make_request())
         assert waits == [0.5, 1.0, 2.0, 0.5]
@@ -317,7 +319,7 @@ def test_every_fault_of_httpx_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("kind", [each for root in FAULTS for each in tree(root) if each.__module__.startswith("httpx")])
 @pytest.mark.parametrize("began", [False, True])
-def test_every_fault_of_httpx_is_one_of_ours(kind: type[Exception], began: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_fault_of_httpx_is_one_of_ours(kind: type[Exception], began: bool) -> None:
     class Broken(httpx.SyncByteStream):
         def __iter__(self) -> Iterator[bytes]:
             yield ONE
@@ -328,8 +330,7 @@ def test_every_fault_of_httpx_is_one_of_ours(kind: type[Exception], began: bool,
             return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Broken())
         raise made(kind)
 
-    with server_at("http://host") as server:
-        monkeypatch.setattr(server.wire, "_open", lambda: httpx.Client(transport=httpx.MockTransport(handler)))
+    with server_at("http://host", transport=httpx.MockTransport(handler)) as server:
         with pytest.raises(LoopkitError) as caught:
             server.complete(make_request())
         with pytest.raises(LoopkitError):
@@ -343,7 +344,7 @@ def test_a_closed_server_says_so() -> None:
     server = server_at("http://127.0.0.1:9")
     server.close()
     server.close()
-    with pytest.raises(ServerUnreachable, match=r"^\S+: this Server was closed here; serve or connect again$"):
+    with pytest.raises(ServerUnreachable, match=r"^\S+: this Server was closed. Call serve or connect again$"):
         server.complete(make_request())
-    with pytest.raises(ServerUnreachable, match=r"^\S+: this Server was closed here; serve or connect again$"):
+    with pytest.raises(ServerUnreachable, match=r"^\S+: this Server was closed. Call serve or connect again$"):
         server.slots()

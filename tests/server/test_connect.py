@@ -9,7 +9,7 @@ import pytest
 
 from loopkit.errors import InvalidConfig, ServerRefused, ServerUnreachable
 from loopkit.server.client import Server, connect
-from loopkit.server.transport.connection import Address
+from loopkit.server.transport.address import Address
 from tests.server.scripted import HANG, NO_ADDRESSES, Scripted, Step, answer, make_request
 
 KEY = "sk-do-not-show-me"
@@ -148,5 +148,5 @@ def test_connecting_to_nothing() -> None:
 
 
 def test_questions_that_are_not_answered_in_time_are_left_open() -> None:
-    with Scripted([[HANG], [HANG]]) as scripted, connect(scripted.url, model="m", connect_timeout=0.2) as server:
+    with Scripted([[HANG], [HANG]]) as scripted, connect(scripted.url, model="m", timeout=0.2) as server:
         assert (server.engine, server.model) == (None, "m")

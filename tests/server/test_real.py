@@ -197,7 +197,7 @@ def test_what_it_shows_of_itself(tiny: Server) -> None:
     assert tiny.facts() == ServerFacts(engine="llama.cpp", build=tiny._child.build, model="tiny", context_size=4096)
     secrets = (tiny._child.key, tiny.url.rpartition(":")[2], str(tiny._child.slot_dir), ".gguf")
     for shown in (repr(tiny), tiny._repr_html_(), repr(vars(tiny)), repr(vars(tiny.wire))):
-        assert tiny._child.key not in shown.replace(repr(tiny.wire._secrets), "")
+        assert tiny._child.key not in shown
     for shown in (repr(tiny), tiny._repr_html_()):
         assert "2 slots × 4,096 tokens" in shown
         assert not [secret for secret in secrets if secret in shown]

@@ -1,65 +1,70 @@
-"""A way to leave an answer from another thread: the connection is shut down, so that whoever waits at it is woken at once.
-
-A thread that waits for a server's next byte sees no flag, and closing its socket does not wake it. There is no lock in it that
-Ctrl-C could leave taken, for it serves all of a loop's turns. Knows nothing of what is sent.
-"""
+"""Cancellation of a request from another thread."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Mapping
 from queue import Empty, SimpleQueue
-from typing import Any
 
-__all__ = ["HangUp"]
+__all__ = ["Cancellation"]
 
 
-class HangUp:
-    """An event that cuts the connection of the request under way when it is set, and of every later one until it is cleared.
+class Cancellation:
+    """An event that shuts down the socket of the request in progress, and of later requests until it is cleared.
 
-    The request then fails like one whose connection broke; whoever set the event knows why.
+    A thread that waits for the server's next byte does not notice a flag, and closing its socket does not wake it. The request
+    fails as if its connection broke.
+
+    It has no lock: Ctrl-C could leave a lock taken, and one object serves all turns of a loop.
 
     Examples
     --------
-    >>> hang_up = HangUp()
-    >>> hang_up.set()
-    >>> hang_up.is_set()
+    >>> cancellation = Cancellation()
+    >>> cancellation.set()
+    >>> cancellation.is_set()
     True
     """
 
     def __init__(self) -> None:
-        self._set = False
-        self._woken: SimpleQueue[None] = SimpleQueue()
+        self._is_set = False
+        self._wakeups: SimpleQueue[None] = SimpleQueue()
         self._socket: socket.socket | None = None
 
     def is_set(self) -> bool:
-        return self._set
+        """Return True between `set` and `clear`."""
+        return self._is_set
 
     def set(self) -> None:
-        self._set = True
-        self._woken.put(None)
-        self._shut()
+        """Cancel the request in progress, from any thread."""
+        self._is_set = True  # before the socket is read: see attach and detach
+        self._wakeups.put(None)
+        self._shut_down()
 
     def clear(self) -> None:
-        self._woken = SimpleQueue()
-        self._set = False
+        """Allow requests again."""
+        self._wakeups = SimpleQueue()
+        self._is_set = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it is set, or for so long; tells whether it is."""
-        if not self._set:
+        """Wait until it is set, at most so many seconds. Return True if it is set."""
+        if not self._is_set:
             with contextlib.suppress(Empty):
-                self._woken.get(timeout=seconds)
-        return self._set
+                self._wakeups.get(timeout=seconds)
+        return self._is_set
 
-    def trace(self, name: str, info: Mapping[str, Any]) -> None:
-        """Learn of a request's connection: httpcore's ``trace`` extension, called at each step of it."""
-        if name.endswith((".connect_tcp.complete", ".start_tls.complete")):
-            self._socket = info["return_value"].get_extra_info("socket")
-            if self.is_set():  # either this sees the event, or whoever sets it sees the socket
-                self._shut()
+    def attach(self, connection: socket.socket) -> None:
+        """Shut down this socket when set. If set already, shut it down now."""
+        self._socket = connection
+        if self._is_set:  # either this sees the flag, or `set` sees the socket
+            self._shut_down()
 
-    def _shut(self) -> None:
+    def detach(self) -> bool:
+        """Forget the socket. Return True if it was not shut down, so that another request may use it."""
+        self._socket = None
+        return not self._is_set
+
+    def _shut_down(self) -> None:
         if self._socket is not None:
             with contextlib.suppress(OSError):  # it is closed already
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # of TLS too: the bytes below it, nothing is said any more
+                # for TLS too: the TCP connection below it, without a closing message
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)

@@ -1,118 +1,38 @@
-"""HTTP to one server: its address and key, time-outs, retries, and every fault as an error of loopkit's.
+"""HTTP to one server: kept connections, time-outs, retries, errors without keys.
 
-The body goes out byte for byte as it was built. Retried are a refused connection and the statuses 429, 502, 503 and 504: all of
-them come before the first byte of an answer. Nothing else is, and nothing in the middle of an answer. A client serves one
-request: no connection can have died while a tool ran, and what an interrupt leaves of one request is in no other's way. The key
-and a password are in no message. Knows nothing of chat completions.
+A body is sent byte for byte as it was built. A refused connection and the statuses 429, 502, 503 and 504 are retried: they come
+before the first byte of a response. So is a kept connection that turns out to be closed. Nothing is retried in mid-stream.
 """
 
 from __future__ import annotations
 
 import contextlib
 import email.utils
-import ipaddress
 import itertools
-import re
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 import httpx
 
 from loopkit.contract.request import Request
-from loopkit.errors import (
-    ContextExceeded,
-    InvalidConfig,
-    LoopkitError,
-    ServerError,
-    ServerTimeout,
-    ServerUnreachable,
-    StreamCut,
-    describe,
-)
-from loopkit.server.transport.cancellation import HangUp
-from loopkit.server.transport.refusals import refusal
-from loopkit.server.transport.response import ERROR_BYTES, FAULTS, Answer
+from loopkit.errors import ContextExceeded, InvalidConfig, LoopkitError, ServerError, ServerUnreachable
+from loopkit.server.transport.address import Address
+from loopkit.server.transport.cancellation import Cancellation
+from loopkit.server.transport.faults import DISCONNECTS, ERROR_BYTES, FAULTS, Faults
+from loopkit.server.transport.pool import KEEPALIVE, Channel, Pool
+from loopkit.server.transport.response import Response
 
-__all__ = ["Address", "Wire", "parse"]
+__all__ = ["DEFAULT_TIMEOUT", "TimeoutTypes", "Wire"]
 
+TimeoutTypes: TypeAlias = "float | httpx.Timeout | tuple[float | None, float | None, float | None, float | None] | None"
+DEFAULT_TIMEOUT = httpx.Timeout(300.0, connect=10.0)
+"Seconds. A long prompt on a CPU takes minutes before its first token."
 ATTEMPTS = 4
-FIRST_WAIT = 0.5  # seconds; doubled at each attempt
-LONGEST_WAIT = 60.0  # seconds, whatever Retry-After says
+FIRST_WAIT = 0.5  # seconds, doubled at each attempt
+LONGEST_WAIT = 60.0  # seconds, also if Retry-After asks for more
 RETRIED = frozenset({429, 502, 503, 504})
-_VERSION = re.compile(r"v\d+\w*")
-
-
-class Address(NamedTuple):
-    """Where a server is, without user and password.
-
-    Examples
-    --------
-    >>> address = Address.of("http://ann:secret@host:8080/v1/")
-    >>> address.root, address.api, address.local
-    ('http://host:8080', 'http://host:8080/v1', False)
-    >>> Address.of("https://host/api").api
-    'https://host/api/v1'
-    >>> Address.of("host:8080")
-    Traceback (most recent call last):
-        ...
-    loopkit.errors.InvalidConfig: url: it is no http:// or https:// address. Write it like http://host:8080
-    """
-
-    root: str
-    "Without a final slash and ``/v1``."
-    api: str
-    "What ``/chat/completions`` follows."
-    local: bool
-    "On this machine: no proxy is asked."
-    login: tuple[str, str] | None
-    "User and password, where the URL held them."
-
-    @classmethod
-    def of(cls, url: str) -> Address:
-        parsed = parse(url)
-        if parsed.query or parsed.fragment:
-            raise InvalidConfig("url", "a base URL has no query", "Pass a key as api_key=")
-        path = parsed.path.rstrip("/").removesuffix("/chat/completions")
-        before, _, last = path.rpartition("/")
-        versioned = _VERSION.fullmatch(last) is not None
-        origin = f"{parsed.scheme}://{parsed.netloc.decode('ascii')}"
-        login = (parsed.username, parsed.password) if parsed.userinfo else None
-        return cls(
-            origin + (before if versioned else path), origin + path + ("" if versioned else "/v1"), _local(parsed.host), login
-        )
-
-
-def parse(url: str) -> httpx.URL:
-    """Parse the address of a server, which is not repeated where it is none, for it may hold a password.
-
-    Examples
-    --------
-    >>> parse("http://host:99999")
-    Traceback (most recent call last):
-        ...
-    loopkit.errors.InvalidConfig: url: its port is none from 1 to 65535. Write it like http://host:8080
-    """
-    try:
-        parsed = httpx.URL(url)
-        parsed.host.encode("idna")  # as a name is looked up: an empty part of one raises only here
-    except (httpx.InvalidURL, TypeError, ValueError):
-        parsed = httpx.URL("")
-    escaped = (
-        "%" in parsed.host and ":" not in parsed.host
-    )  # what no name holds, httpx writes so; an IPv6 address may have a zone
-    if parsed.scheme not in ("http", "https") or not parsed.host.strip(".") or escaped:
-        raise InvalidConfig("url", "it is no http:// or https:// address", "Write it like http://host:8080")
-    if parsed.port is not None and not 0 < parsed.port < 1 << 16:
-        raise InvalidConfig("url", "its port is none from 1 to 65535", "Write it like http://host:8080")
-    return parsed
-
-
-def _local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+SECRET_HEADERS = ("authorization", "key", "token", "secret", "cookie", "password")
 
 
 class Wire:
@@ -122,19 +42,25 @@ class Wire:
     ----------
     url : str
         Base URL, with or without ``/v1``.
-    api_key : str or None
+    api_key : str, optional
         Sent as a bearer token.
-    connect_timeout, read_timeout : float
-        Seconds until a connection stands, and that nothing may come for.
+    headers : mapping of str to str, optional
+        Sent with each request.
+    timeout : float, httpx.Timeout or None
+        Time-outs as in httpx, in seconds.
+    transport : httpx.BaseTransport, optional
+        Sends the requests instead of httpx's own transport. Closed with the `Wire`.
     gone : callable
-        Why the server's process is no more, None while it lives or is not ours.
+        Returns why the server's process has ended; None while it runs, or if it is not ours.
     sleep : callable
         Waits between attempts.
 
     Attributes
     ----------
+    url, api : str
+        Base URL without and with ``/v1``.
     keyed : bool
-        Whether a key or a password goes with each request.
+        True if requests carry a key or a password.
     """
 
     def __init__(
@@ -142,182 +68,221 @@ class Wire:
         url: str,
         *,
         api_key: str | None = None,
-        connect_timeout: float = 10.0,
-        read_timeout: float = 300.0,
+        headers: Mapping[str, str] | None = None,
+        timeout: TimeoutTypes = DEFAULT_TIMEOUT,
+        transport: httpx.BaseTransport | None = None,
         gone: Callable[[], str | None] = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.address = Address.of(url)
-        self.url, self.api = self.address.root, self.address.api
-        self._connect_timeout, self._read_timeout = connect_timeout, read_timeout
-        self._gone, self._sleep = gone, sleep
-        login = self.address.login
-        self._secrets = [secret for secret in (api_key, login and login[1]) if secret and len(secret) > 3]
-        headers = {"Accept": "text/event-stream, application/json", "Accept-Encoding": "identity"}
-        if api_key is not None:
-            if not api_key.isascii() or not api_key.isprintable() or not api_key.strip():
-                raise InvalidConfig("api_key", "it is empty, or holds a line break or a character outside ASCII")
-            headers["Authorization"] = f"Bearer {api_key}"
-        self._headers, self._cookies = httpx.Headers(headers), httpx.Cookies()  # their repr does not show the key
-        self._auth = httpx.BasicAuth(*login) if login and api_key is None else None
-        self.keyed = "Authorization" in self._headers or self._auth is not None
-        self._tls = httpx.create_ssl_context(trust_env=not self.address.local)  # once: it reads every certificate
-        self._closed = False
+        address = Address.of(url)
+        self.url, self.api, self._is_local = address.root, address.api, address.local
+        self.timeout, self._transport, self._sleep = httpx.Timeout(timeout), transport, sleep
+        self._headers = httpx.Headers({"Accept": "text/event-stream, application/json", "Accept-Encoding": "identity"})
+        self._headers.update(_checked_headers(headers or {}, api_key))
+        self._auth = httpx.BasicAuth(*address.login) if address.login and "authorization" not in self._headers else None
+        secrets = [value for name, value in self._headers.items() if any(word in name for word in SECRET_HEADERS)]
+        self.keyed = bool(secrets) or self._auth is not None
+        secrets += [value.removeprefix("Bearer ") for value in secrets]
+        secrets += address.login[1:] if address.login else ()
+        secrets = sorted((secret for secret in secrets if len(secret) > 3), key=len, reverse=True)
+        self._faults = Faults(self.url, secrets, has_key=self.keyed, timeout=self.timeout, ended=gone)
+        self._cookies = httpx.Cookies()
+        self._tls = httpx.create_ssl_context(trust_env=not self._is_local)  # once: it loads all certificates
+        self._pool = Pool(self._client)
+        self._is_closed = False
 
     def close(self) -> None:
-        self._closed = True
+        """Close all connections."""
+        self._is_closed = True
+        self._pool.close()
+        if self._transport is not None:
+            self._transport.close()
 
     def need_open(self) -> None:
-        """Refuse to go on with a server that was closed here."""
-        if self._closed:
-            raise ServerUnreachable(self.url, "this Server was closed here; serve or connect again", 0.0, 0)
-
-    def _open(self) -> httpx.Client:
-        self.need_open()
-        client = httpx.Client(
-            headers=self._headers,
-            cookies=self._cookies,  # copied
-            auth=self._auth,
-            timeout=httpx.Timeout(self._read_timeout, connect=self._connect_timeout),
-            limits=httpx.Limits(max_keepalive_connections=0),
-            trust_env=not self.address.local,
-            verify=self._tls,
-        )
-        # One thread has it, so there is nothing to lock; and Ctrl-C just as a lock was taken would leave it taken: httpcore takes
-        # it again while it cleans up, and would wait for itself.
-        for transport in (client._transport, *client._mounts.values()):
-            if isinstance(transport, httpx.HTTPTransport):
-                transport._pool._optional_thread_lock = contextlib.nullcontext()  # type: ignore[assignment]
-        return client
-
-    def hide(self, text: str) -> str:
-        """The text without key and password."""
-        for secret in self._secrets:
-            text = text.replace(secret, "…")
-        return text
+        """Raise ServerUnreachable if this object was closed."""
+        if self._is_closed:
+            raise ServerUnreachable(self.url, "this Server was closed. Call serve or connect again", 0.0, 0)
 
     def hidden(self, error: ServerError) -> ServerError:
-        """The error without key and password: a server may repeat them."""
-        args = [self.hide(fact) if isinstance(fact, str) else fact for fact in error.args]
-        return error if args == list(error.args) else type(error)(*args)
+        """Return the error without keys and passwords."""
+        return self._faults.hidden(error)
 
     def ask(self, url: str, body: bytes | None = None, *, timeout: float | None = None) -> bytes:
-        """Put a small question, once: GET, or POST where there is a body.
+        """Send a small request once and return the response's body.
+
+        Parameters
+        ----------
+        url : str
+            Full URL.
+        body : bytes, optional
+            JSON to post. Without it the request is a GET.
+        timeout : float, optional
+            Seconds to wait. By default the time-outs of this object.
 
         Raises
         ------
         ServerError
-            Unreachable, refused, too slow.
+            The server is unreachable, refuses, or is too slow.
         """
         began = time.monotonic()
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        limit = self.timeout if timeout is None else httpx.Timeout(timeout)
         try:
-            with contextlib.closing(self._open()) as client:
-                response = client.request(
-                    "GET" if body is None else "POST",
-                    url,
-                    content=body,
-                    headers={} if body is None else {"Content-Type": "application/json"},
-                    timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else timeout,
-                )
-                self._cookies = client.cookies
+            channel, response = self._begin(url, None if body is None else lambda: body, headers, limit, None)
+            try:
+                data = response.read()
+            except BaseException:
+                channel.close()
+                raise
         except FAULTS as error:
-            raise self.mapped(error, time.monotonic() - began) from error
+            raise self._faults.translated(error, time.monotonic() - began) from error
+        self._pool.give_back(channel)
         if not response.is_success:
-            raise self.hidden(refusal(self.url, response.status_code, response.content[:ERROR_BYTES], keyed=self.keyed))
-        return response.content
+            raise self._faults.refused(response.status_code, data)
+        return data
 
-    def send(self, request: Request, hang_up: HangUp | None = None) -> Answer:
-        """Post a chat completion; comes back when an answer begins.
+    def send(self, request: Request, cancellation: Cancellation | None = None) -> Response:
+        """Post a chat completion and return the response when it begins.
 
         Parameters
         ----------
         request : Request
-            Its bytes are sent as they are.
-        hang_up : HangUp, optional
-            Cuts the connection from another thread, or the wait for the next attempt.
+            Its bytes are sent unchanged.
+        cancellation : Cancellation, optional
+            Ends the request, or the wait for the next attempt, from another thread.
 
         Raises
         ------
         ServerError
-            Unreachable, refused, too slow, cut, or the context exceeded.
+            The server is unreachable, refuses, or is too slow; the connection broke; or the context is exceeded.
         """
-        client = self._open()
-        try:
-            return self._answer(client, request, hang_up)
-        except BaseException:
-            client.close()
-            raise
-
-    def _answer(self, client: httpx.Client, request: Request, hang_up: HangUp | None) -> Answer:
-        began = time.monotonic()
+        url, began = f"{self.api}/chat/completions", time.monotonic()
+        headers = {"Content-Type": "application/json", "Content-Length": str(request.size)}
         fault: LoopkitError
         for attempt in itertools.count(1):
             started = time.monotonic()
             try:
-                response = client.send(
-                    client.build_request(
-                        "POST",
-                        f"{self.address.api}/chat/completions",
-                        content=request.pieces(),
-                        headers={"Content-Type": "application/json", "Content-Length": str(request.size)},
-                        extensions={} if hang_up is None else {"trace": hang_up.trace},
-                    ),
-                    stream=True,
-                )
-                self._cookies = client.cookies
-                if response.is_success:
-                    return Answer(self, client, response, attempt, started)
-                fault, wait = self._refused(response, attempt), _retry_after(response)
+                channel, response = self._begin(url, request.pieces, headers, self.timeout, cancellation)
             except FAULTS as error:
-                fault, wait = self.mapped(error, time.monotonic() - began, attempt), None
-                if not _connection_refused(error) or attempt == ATTEMPTS or self._gone():
+                fault, wait = self._faults.translated(error, time.monotonic() - began, attempt), None
+                if not _is_connection_refused(error) or attempt == ATTEMPTS or self._faults.ended():
                     raise fault from error
             else:
+                if response.is_success:
+                    return self._response(channel, response, attempt, started)
+                fault, wait = self._refused(channel, response, attempt), _retry_after(response)
                 if response.status_code not in RETRIED or attempt == ATTEMPTS or isinstance(fault, ContextExceeded):
                     raise fault
             seconds = min(FIRST_WAIT * 2 ** (attempt - 1) if wait is None else wait, LONGEST_WAIT)
-            if hang_up is None:
+            if cancellation is None:
                 self._sleep(seconds)
-            elif hang_up.wait(seconds):
+            elif cancellation.wait(seconds):
                 raise fault
         raise AssertionError("the last attempt raises")
 
-    def _refused(self, response: httpx.Response, attempt: int) -> ServerError:
+    def _begin(
+        self,
+        url: str,
+        body: Callable[[], Iterable[bytes] | bytes] | None,
+        headers: Mapping[str, str],
+        timeout: httpx.Timeout,
+        cancellation: Cancellation | None,
+    ) -> tuple[Channel, httpx.Response]:
+        """Send a request and return when the head of its response is there."""
+        while True:
+            self.need_open()
+            channel = self._pool.take(cancellation)
+            try:
+                client = channel.client
+                if client.cookies is not self._cookies:
+                    client.cookies = self._cookies  # copied
+                request = client.build_request(
+                    "GET" if body is None else "POST",
+                    url,
+                    content=None if body is None else body(),
+                    headers=headers,
+                    timeout=timeout,
+                    extensions={"trace": channel.trace},
+                )
+                response = client.send(request, stream=True)
+                self._cookies = client.cookies
+            except BaseException as error:
+                channel.close()
+                is_stale = isinstance(error, DISCONNECTS) and not channel.is_new
+                if is_stale and not self._faults.ended() and not (cancellation and cancellation.is_set()):
+                    continue
+                raise
+            return channel, response
+
+    def _response(self, channel: Channel, response: httpx.Response, attempt: int, started: float) -> Response:
+        def release(*, is_complete: bool) -> None:
+            if is_complete:
+                self._pool.give_back(channel)
+            else:
+                with contextlib.closing(channel):
+                    response.close()
+
+        return Response(response, self._faults, release, attempts=attempt, started=started)
+
+    def _refused(self, channel: Channel, response: httpx.Response, attempt: int) -> ServerError:
         body = b""
-        with contextlib.closing(response), contextlib.suppress(httpx.TransportError):  # the status is what counts
+        with contextlib.closing(channel), contextlib.suppress(httpx.TransportError):  # the status is known already
             for data in response.iter_bytes():
                 body += data
                 if len(body) >= ERROR_BYTES:
                     break
         then = ""
         if response.is_redirect:
-            body = body or f"it answers from {response.headers.get('location', 'elsewhere')}".encode()
+            body = body or f"the server redirects to {response.headers.get('location', 'another address')}".encode()
             then = "Use that address"
-        found = refusal(self.url, response.status_code, body[:ERROR_BYTES], attempts=attempt, then=then, keyed=self.keyed)
-        return self.hidden(found)
+        return self._faults.refused(response.status_code, body, attempts=attempt, then=then)
 
-    def mapped(self, error: Exception, seconds: float, attempts: int = 1, received: int | None = None) -> LoopkitError:
-        """One of loopkit's errors for one of httpx's; `received` where an answer had begun."""
-        why = self.hide(self._gone() or describe(error))
-        if isinstance(error, (httpx.ConnectTimeout, httpx.PoolTimeout)):
-            return ServerTimeout(self.url, "no connection", self._connect_timeout, "connect_timeout")
-        if isinstance(error, httpx.TimeoutException):
-            return ServerTimeout(self.url, "nothing came", self._read_timeout, "read_timeout")
-        if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol)):
-            return InvalidConfig("url", why)
-        if received is not None:
-            return StreamCut(self.url, why, received)
-        return ServerUnreachable(self.url, why, seconds, attempts)
+    def _client(self) -> httpx.Client:
+        return httpx.Client(
+            headers=self._headers,
+            cookies=self._cookies,
+            auth=self._auth,
+            limits=httpx.Limits(max_keepalive_connections=1, keepalive_expiry=KEEPALIVE),
+            trust_env=not self._is_local,
+            verify=self._tls,
+            transport=None if self._transport is None else _Shared(self._transport),
+        )
 
 
-def _connection_refused(error: BaseException | None) -> bool:
+class _Shared(httpx.BaseTransport):
+    """A user's transport. All clients use it, and none of them closes it."""
+
+    def __init__(self, transport: httpx.BaseTransport) -> None:
+        self._transport = transport
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self._transport.handle_request(request)
+
+
+def _checked_headers(headers: Mapping[str, str], api_key: str | None) -> httpx.Headers:
+    """Return the user's headers with the key."""
+    for name, value in headers.items():
+        if not (name + value).isascii() or not (name + value).isprintable():
+            raise InvalidConfig("headers", f"{name!a} has a line break or a character outside ASCII", "Remove it")
+    checked = httpx.Headers(dict(headers))
+    if api_key is None:
+        return checked
+    if not api_key.isascii() or not api_key.isprintable() or not api_key.strip():
+        raise InvalidConfig("api_key", "it is empty, or has a line break or a character outside ASCII", "Pass the key itself")
+    if "authorization" in checked:
+        raise InvalidConfig("api_key", "headers= already has an Authorization header", "Pass only one of them")
+    checked["Authorization"] = f"Bearer {api_key}"
+    return checked
+
+
+def _is_connection_refused(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, ConnectionRefusedError):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """Seconds that the server asks to wait, None where it does not say."""
+    """Return the seconds that the server asks to wait, or None."""
     value = response.headers.get("retry-after", "").strip()
     if value.isdecimal():
         return float(value)

@@ -1,7 +1,4 @@
-"""An answer that has begun: its events, or its whole body, as they come off the connection.
-
-Every fault on the way is one of loopkit's errors; text that is not UTF-8 is one of them. Knows nothing of what the events hold.
-"""
+"""A response that has begun: its events, or its body. Every fault on the way is one of loopkit's errors."""
 
 from __future__ import annotations
 
@@ -9,99 +6,128 @@ import codecs
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, Protocol, cast
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent
 
 from loopkit.errors import StreamCut
-from loopkit.server.transport.refusals import refusal
+from loopkit.server.transport.faults import FAULTS, Faults
 
-if TYPE_CHECKING:
-    from loopkit.server.transport.connection import Wire
+__all__ = ["Response"]
 
-__all__ = ["ERROR_BYTES", "FAULTS", "Answer"]
-
-ERROR_BYTES = 1 << 16  # of an error's body, the rest is not read
-FAULTS = (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError)
+DRAIN = 0.05
+"Seconds to wait for the end of a response after its last event."
 
 
 class _Utf8:
-    """An event stream as strict UTF-8 text, whatever charset it names: httpx would replace what is not without a word."""
+    """An event stream decoded as strict UTF-8, whatever charset it declares. httpx would replace invalid bytes silently."""
 
     headers: ClassVar = {"content-type": "text/event-stream"}
 
-    def __init__(self, response: httpx.Response) -> None:
-        self._response = response
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
 
     def iter_text(self) -> Iterator[str]:
         decoder = codecs.getincrementaldecoder("utf-8-sig")()
         last = ""
-        for data in self._response.iter_bytes():
+        for data in self._chunks:
             try:
                 text = decoder.decode(data)
             except UnicodeDecodeError as error:
-                yield error.object[: error.start].decode("utf-8")  # what came before counts
+                yield error.object[: error.start].decode("utf-8")  # the events before the invalid bytes are valid
                 raise
             if text:
                 last = text
                 yield text
         decoder.decode(b"", final=True)
         if last.endswith(("\n", "\r")):
-            yield "\n\n"  # the empty line after the last event, which some servers leave out
+            yield "\n\n"  # the empty line after the last event, which some servers omit
 
 
-class Answer:
-    """An answer that has begun; must be closed.
+class Release(Protocol):
+    def __call__(self, *, is_complete: bool) -> None: ...
+
+
+class Response:
+    """A response that has begun. It must be closed.
+
+    Parameters
+    ----------
+    response : httpx.Response
+        Its head has been received.
+    faults : Faults
+        Translates errors.
+    release : callable
+        Called once by `close`, with True if the response was received completely.
+    attempts : int
+        Number of attempts, this one included.
+    started : float
+        Time when the successful attempt was sent, on the monotonic clock.
 
     Attributes
     ----------
-    attempts : int
-        How often it was asked for.
-    started : float
-        When the attempt that succeeded was sent, on the monotonic clock.
     is_stream : bool
-        Whether it comes as events, by its content type.
+        True if the content type announces events.
     """
 
-    def __init__(self, wire: Wire, client: httpx.Client, response: httpx.Response, attempts: int, started: float) -> None:
-        self._wire, self._client, self._response = wire, client, response
+    def __init__(self, response: httpx.Response, faults: Faults, release: Release, *, attempts: int, started: float) -> None:
+        self._response, self._faults, self._release = response, faults, release
         self.attempts, self.started = attempts, started
         self._type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         self.is_stream = self._type == "text/event-stream"
+        self._chunks = response.iter_bytes()
+        self._is_complete = False
 
     def close(self) -> None:
-        """Hang up; a server that is still writing sees it."""
-        with contextlib.closing(self._client):
-            self._response.close()
+        """Release the connection. If the response is not complete, the server sees that the client disconnected."""
+        self._release(is_complete=self._is_complete)
 
     def events(self) -> Iterator[ServerSentEvent]:
-        """The events, as they come.
+        """Yield the events of a stream.
 
         Raises
         ------
         StreamCut, ServerTimeout
-            Whatever stops them before their end.
+            The stream stopped before its end.
         """
         received = 0
         try:
-            for event in EventSource(cast(httpx.Response, _Utf8(self._response))).iter_sse():
+            for event in EventSource(cast(httpx.Response, _Utf8(self._chunks))).iter_sse():
                 received += 1
                 yield event
         except FAULTS as error:
-            raise self._wire.mapped(error, self._seconds(), received=received) from error
+            raise self._faults.translated(error, self._seconds(), received=received) from error
         except UnicodeDecodeError as error:
-            raise StreamCut(self._wire.url, f"bytes that are not UTF-8: {error.reason}", received) from error
+            raise StreamCut(self._faults.url, f"bytes that are not UTF-8: {error.reason}", received) from error
+        self._is_complete = True
+
+    def finish(self) -> None:
+        """Read the rest after the last event, so that the connection can be used again. Wait a moment at most."""
+        stream = self._response.extensions.get("network_stream")
+        if stream is None or self._is_complete:
+            return
+        read, end = stream.read, time.monotonic() + DRAIN
+        stream.read = lambda size, timeout=None: read(size, timeout=DRAIN)  # httpcore reads the time-out once per response
+        try:
+            with contextlib.suppress(*FAULTS):
+                for _ in self._chunks:
+                    if time.monotonic() > end:
+                        return
+                self._is_complete = True
+        finally:
+            del stream.read
 
     def body(self) -> bytes:
-        """The whole body, of an answer that does not come as events."""
+        """Return the whole body of a response that is not a stream."""
         try:
-            data = self._response.read()
+            data = b"".join(self._chunks)
         except FAULTS as error:
-            raise self._wire.mapped(error, self._seconds(), received=0) from error
+            raise self._faults.translated(error, self._seconds(), received=0) from error
+        self._is_complete = True
         if self._type == "text/html":
             then = "Check that this is the base URL of an OpenAI-style API"
-            raise self._wire.hidden(refusal(self._wire.url, self._response.status_code, data[:ERROR_BYTES], then=then))
+            raise self._faults.refused(self._response.status_code, data, then=then)
         return data
 
     def _seconds(self) -> float:

@@ -131,7 +131,7 @@ def test_one_kv_buffer_is_seen_when_a_slot_was_emptied() -> None:
         with connect(embedded.url, api_key=embedded._child.key) as server:
             messages = [{"role": "system", "content": "No relation."}, {"role": "user", "content": "Hello."}]  # so another slot
             body = {"messages": messages, "max_tokens": 1}
-            server.wire.ask(f"{server.wire.address.api}/chat/completions", encode(body))
+            server.wire.ask(f"{server.wire.api}/chat/completions", encode(body))
             assert table(server)["slots"].state == "harmful"  # that slot was emptied for the check's own request
             assert table(server)["host cache"].state == "ok"
 
@@ -182,7 +182,7 @@ def test_a_server_that_answers_nonsense_or_nothing_is_unknown(reply: list[Step],
     monkeypatch.setattr("loopkit.server.doctor.probes.PATIENCE", 0.05)
     with (
         Scripted([answer("", 404), answer("", 404), *[reply] * 20]) as scripted,
-        connect(scripted.url, model="m", read_timeout=0.05) as server,
+        connect(scripted.url, model="m", timeout=0.05) as server,
     ):
         assert set(states(server)) == {"unknown"}
 

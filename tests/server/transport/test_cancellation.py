@@ -10,7 +10,7 @@ import pytest
 from loopkit.errors import ServerError, ServerRefused, ServerUnreachable, StreamCut
 from loopkit.server.client import Server
 from loopkit.server.detection import Detected
-from loopkit.server.transport.cancellation import HangUp
+from loopkit.server.transport.cancellation import Cancellation
 from loopkit.server.transport.connection import Wire
 from tests.server.scripted import HANG, Scripted, Step, answer, head, make_request, sse, text
 
@@ -26,42 +26,42 @@ PLACES: list[tuple[str, list[Step], type[ServerError]]] = [
 
 @pytest.mark.parametrize(("name", "steps", "kind"), PLACES, ids=[name for name, *_ in PLACES])
 def test_hanging_up_wakes_whoever_waits(name: str, steps: list[Step], kind: type[ServerError]) -> None:
-    hang_up, reached = HangUp(), threading.Event()
+    cancellation, reached = Cancellation(), threading.Event()
     begun: list[Step] = [step for step in steps if step is not HANG]
     script: list[Step] = [*begun, reached.set, *([HANG] if HANG in steps else [])]
 
     def leave() -> None:
         reached.wait()
-        hang_up.set()
+        cancellation.set()
 
     with Scripted([script, sse(text("Done."), "[DONE]")]) as scripted, Server(Wire(scripted.url), Detected()) as server:
         threading.Thread(target=leave, daemon=True).start()
         with pytest.raises(kind):
-            server.complete(make_request(), hang_up=hang_up)
+            server.complete(make_request(), cancellation=cancellation)
         assert len(scripted.requests) == 1
         if HANG in steps:
             assert scripted.requests[0].hung_up.wait(5)
-        hang_up.clear()
-        assert server.complete(make_request(), hang_up=hang_up).text == "Done."
+        cancellation.clear()
+        assert server.complete(make_request(), cancellation=cancellation).text == "Done."
 
 
 def test_what_was_hung_up_before_is_not_waited_for() -> None:
-    hang_up = HangUp()
-    hang_up.set()
+    cancellation = Cancellation()
+    cancellation.set()
     with Scripted([[HANG]]) as scripted, Server(Wire(scripted.url), Detected()) as server, pytest.raises(ServerUnreachable):
-        server.complete(make_request(), hang_up=hang_up)
+        server.complete(make_request(), cancellation=cancellation)
 
 
 def test_a_completion_that_was_whole_already_is_kept() -> None:
-    hang_up = HangUp()
-    finish: Callable[[], None] = hang_up.set
+    cancellation = Cancellation()
+    finish: Callable[[], None] = cancellation.set
     end = '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
     with Scripted([[*sse(text("Done."), end), finish, HANG]]) as scripted, Server(Wire(scripted.url), Detected()) as server:
-        assert server.complete(make_request(), hang_up=hang_up).text == "Done."
+        assert server.complete(make_request(), cancellation=cancellation).text == "Done."
 
 
 def test_hanging_up_when_all_is_over_does_nothing() -> None:
-    hang_up = HangUp()
+    cancellation = Cancellation()
     with Scripted([sse(text("Done."), "[DONE]")]) as scripted, Server(Wire(scripted.url), Detected()) as server:
-        assert server.complete(make_request(), hang_up=hang_up).text == "Done."
-        hang_up.set()
+        assert server.complete(make_request(), cancellation=cancellation).text == "Done."
+        cancellation.set()

@@ -1,0 +1,105 @@
+"""Kept connections to one server.
+
+A channel is one httpx client with one connection. One request has it at a time, so it needs no lock: Ctrl-C could leave a lock
+taken. A channel is kept only after a complete response. After a fork, the child opens connections of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+
+from loopkit.server.transport.cancellation import Cancellation
+
+__all__ = ["KEEPALIVE", "Channel", "Pool"]
+
+KEEPALIVE = 3.0
+"Seconds that an unused connection is kept. llama.cpp and uvicorn close it after 5."
+
+
+class Channel:
+    """One httpx client with at most one connection."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+        self.owner = os.getpid()
+        self.is_new = True
+        "False while a request uses a connection of an earlier request."
+        self._socket: socket.socket | None = None
+        self._cancellation: Cancellation | None = None
+        for transport in (client._transport, *client._mounts.values()):
+            if isinstance(transport, httpx.HTTPTransport):
+                # httpcore takes this lock again while it cleans up, and would wait for itself after an interrupt.
+                transport._pool._optional_thread_lock = contextlib.nullcontext()  # type: ignore[assignment]
+
+    def begin(self, cancellation: Cancellation | None) -> None:
+        """Prepare for a request."""
+        self.is_new, self._cancellation = self._socket is None, cancellation
+        if cancellation is not None and self._socket is not None:
+            cancellation.attach(self._socket)
+
+    def end(self) -> bool:
+        """Finish a request. Return True if the connection was not cancelled."""
+        cancellation, self._cancellation = self._cancellation, None
+        return cancellation is None or cancellation.detach()
+
+    def trace(self, name: str, info: Mapping[str, Any]) -> None:
+        """Note a new connection. httpcore calls this at each step of a request."""
+        if name.endswith((".connect_tcp.complete", ".connect_unix_socket.complete", ".start_tls.complete")):
+            self.is_new = True
+            self._socket = info["return_value"].get_extra_info("socket")
+            if self._cancellation is not None and self._socket is not None:
+                self._cancellation.attach(self._socket)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.end()
+        self.client.close()
+
+
+class Pool:
+    """The channels of one server that no request uses.
+
+    Parameters
+    ----------
+    make : callable
+        Creates an httpx client.
+    """
+
+    def __init__(self, make: Callable[[], httpx.Client]) -> None:
+        self._make = make
+        self._idle: list[Channel] = []  # append and pop are atomic
+        self._is_closed = False
+
+    def take(self, cancellation: Cancellation | None) -> Channel:
+        """Return a channel for one request, the one used last if there is any."""
+        while True:
+            try:
+                channel = self._idle.pop()
+            except IndexError:
+                channel = Channel(self._make())
+            if channel.owner == os.getpid():
+                channel.begin(cancellation)
+                return channel
+            channel.client.close()  # the parent's: this closes our copy of the descriptor only
+
+    def give_back(self, channel: Channel) -> None:
+        """Keep a channel after a complete response."""
+        if not channel.end():
+            channel.close()
+            return
+        self._idle.append(channel)
+        if self._is_closed:  # in another thread, meanwhile
+            self.close()
+
+    def close(self) -> None:
+        """Close all kept connections, and later each that is given back."""
+        self._is_closed = True
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                self._idle.pop().close()
