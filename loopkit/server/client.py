@@ -20,6 +20,7 @@ from loopkit.contract.neutralise import Tags
 from loopkit.contract.records import ServerFacts
 from loopkit.contract.request import Request
 from loopkit.deprecation import renamed_argument, warn_renamed
+from loopkit.engines.llama_cpp import LlamaCpp
 from loopkit.engines.tokens import TokenView
 from loopkit.errors import ServerError, ServerTimeout, StreamCut
 from loopkit.reprs import Card, counted
