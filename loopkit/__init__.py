@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from loopkit.loop.opening import resume, start
     from loopkit.loop.tools.registry import Registry
     from loopkit.loop.tools.schemas import JsonTool
-    from loopkit.server.client import Server, connect, serve
+    from loopkit.server.client import Server
+    from loopkit.server.opening import connect, serve
     from loopkit.session.session import Session
     from loopkit.session.verify import verify
 
@@ -85,10 +86,10 @@ _HOMES = {
     "Session": "session.session",
     "Tags": "contract.neutralise",
     "Turn": "loop.events",
-    "connect": "server.client",
+    "connect": "server.opening",
     "load": "logs.loading",
     "resume": "loop.opening",
-    "serve": "server.client",
+    "serve": "server.opening",
     "start": "loop.opening",
     "verify": "session.verify",
 }

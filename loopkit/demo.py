@@ -87,7 +87,7 @@ def run(
     Summary
         Also printed as a table, and written as ``summary.json``.
     """
-    from loopkit.server.client import connect, serve
+    from loopkit.server.opening import connect, serve
 
     out = Path(out)
     with connect(url, api_key=api_key) if url else serve(model, slots=1, context=8192 + 256 * max(0, turns - 16)) as server:

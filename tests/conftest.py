@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from loopkit.server.client import Server, serve
+from loopkit.server.client import Server
+from loopkit.server.opening import serve
 from loopkit.session.verify import verify
 
 SENDING = {"loop", "record", "replay", "widgets"}

@@ -127,7 +127,7 @@ def template_matrix(server: _Server) -> TemplateMatrix:
 
     Examples
     --------
-    >>> from loopkit.server.client import serve
+    >>> from loopkit.server.opening import serve
     >>> with serve("tiny") as server:
     ...     matrix = template_matrix(server)
     >>> matrix.rows[0]

@@ -52,7 +52,7 @@ def _replay(options: argparse.Namespace) -> int:
     from matplotlib.figure import Figure
 
     from loopkit import plot, replay
-    from loopkit.server.client import connect, serve
+    from loopkit.server.opening import connect, serve
 
     table, picture = options.out / "compare.csv", options.out / "compare.png"
     for file in (table, picture):

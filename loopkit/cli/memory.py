@@ -102,7 +102,7 @@ def _build(options: argparse.Namespace) -> int:
     from loopkit.memory.memory import open
     from loopkit.memory.recall import need_project
     from loopkit.memory.store import Store
-    from loopkit.server.client import connect, serve
+    from loopkit.server.opening import connect, serve
 
     project = ProjectId(options.project)
     need_project(Store(options.home), project)  # before a server starts

@@ -39,7 +39,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from loopkit.server.client import connect
+    from loopkit.server.opening import connect
 
     with connect(options.url, api_key=api_key(options.api_key_file), model=options.model) as server:
         print_lines([server, server.doctor()])

@@ -113,7 +113,7 @@ def start(
 
     Examples
     --------
-    >>> from loopkit.server.client import serve
+    >>> from loopkit.server.opening import serve
     >>> import tempfile
     >>> with serve("tiny") as server, start(server, system="Be brief.", home=tempfile.mkdtemp(), memory="") as loop:
     ...     turn = loop.ask("Hello.")
@@ -208,7 +208,7 @@ def resume(
 
     Examples
     --------
-    >>> from loopkit.server.client import serve
+    >>> from loopkit.server.opening import serve
     >>> import tempfile
     >>> home = tempfile.mkdtemp()
     >>> with serve("tiny") as server:

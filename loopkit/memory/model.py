@@ -53,7 +53,7 @@ class ServerModel:
 
     Examples
     --------
-    >>> from loopkit.server.client import serve
+    >>> from loopkit.server.opening import serve
     >>> with serve("tiny") as server, ServerModel(server) as model:
     ...     model("Say something.")
     'Done.'

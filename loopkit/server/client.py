@@ -1,70 +1,46 @@
-"""`Server`, and the functions that create one: `serve` starts an embedded server, `connect` uses any other."""
+"""`Server`: send requests to a server, and ask it about its slots, counters, templates and tokens."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self
-
-import httpx
-from msgspec.structs import replace as replace_in
+from typing import TYPE_CHECKING, Any, Self
 
 from loopkit import engines
 from loopkit.contract.neutralise import Tags
 from loopkit.contract.records import ServerFacts
 from loopkit.contract.request import Request
-from loopkit.deprecation import renamed_argument, warn_renamed
-from loopkit.engines.llama_cpp import LlamaCpp
+from loopkit.deprecation import renamed_argument
 from loopkit.engines.tokens import TokenView
-from loopkit.errors import ServerError, ServerTimeout, StreamCut
+from loopkit.errors import ServerError
 from loopkit.reprs import Card, counted
 from loopkit.server import llama_api
-from loopkit.server.completion.assembly import Assembly, Completion, Delta, Progress, whole
-from loopkit.server.detection import Detected, detect
+from loopkit.server.completion.assembly import Completion, Delta
+from loopkit.server.completion.reception import receive
+from loopkit.server.detection import Detected
 from loopkit.server.doctor.checks import Doctor, examine
 from loopkit.server.llama_api import SlotState
 from loopkit.server.prompt.control_tags import server_tags
 from loopkit.server.prompt.token_view import token_view
 from loopkit.server.transport.cancellation import Cancellation
-from loopkit.server.transport.connection import DEFAULT_TIMEOUT, TimeoutTypes, Wire
-from loopkit.server.transport.response import Response
+from loopkit.server.transport.connection import Wire
 
 if TYPE_CHECKING:
     from loopkit.server.embedded.process import Child
     from loopkit.server.embedded.slot_pool import Handout
 
-__all__ = ["Server", "connect", "serve"]
-
-P = ParamSpec("P")
+__all__ = ["Server"]
 
 
 class Server:
     """A server for chat completions, created by `serve` or `connect`.
 
-    Use it as a context manager, or call `close`.
-
-    Parameters
-    ----------
-    wire : Wire
-        HTTP to the server.
-    detected : Detected
-        What the server reports of itself.
-    child : Child, optional
-        The process of an embedded server.
-    slot_pool : Handout, optional
-        Gives slots to sessions.
-    unified : bool, optional
-        True if the slots share one KV buffer.
-    host_cache_mib : int, optional
-        Size of the host cache.
-    another : callable, optional
-        Starts another server like this one.
+    Use it as a context manager, or call `close`. The methods `props`, `slots`, `metrics` and those for single slots need a
+    llama-server; other servers refuse them with `ServerRefused`.
 
     Attributes
     ----------
@@ -89,7 +65,8 @@ class Server:
 
     Examples
     --------
-    >>> with serve("tiny") as server:
+    >>> import loopkit
+    >>> with loopkit.serve("tiny") as server:
     ...     server.model, server.context_size, server.slot_count
     ('tiny', 4096, 2)
     """
@@ -148,7 +125,7 @@ class Server:
         began = time.monotonic()
         with contextlib.closing(self.wire.send(request, cancellation)) as response:
             try:
-                completion = self._received(response, on_delta, first_call)
+                completion = receive(response, self.url, on_delta, first_call=first_call)
             except ServerError as error:
                 raise self.wire.hidden(error) from error.__cause__
         usage = completion.usage
@@ -157,31 +134,6 @@ class Server:
                 self._prompt_tokens += usage.prompt_tokens
                 self._cached_tokens += usage.cached_tokens
         return replace(completion, attempts=response.attempts, elapsed_ms=(time.monotonic() - began) * 1000)
-
-    def _received(self, response: Response, on_delta: Callable[[Delta], object] | None, first_call: int) -> Completion:
-        if not response.is_stream:
-            return whole(response.body(), self.url, first_call=first_call)
-        assembly = Assembly(self.url, first_call=first_call)
-        first: float | None = None
-        events = response.events()
-        while not assembly.done:
-            try:
-                event = next(events, None)
-            except (StreamCut, ServerTimeout):
-                if not assembly.final:
-                    raise
-                event = None  # the answer is complete; only the end of the stream is missing
-            if event is None:
-                break
-            for delta in assembly.feed(event.data, event.event):
-                if first is None and not isinstance(delta, Progress):
-                    first = time.monotonic()
-                if on_delta is not None:
-                    on_delta(delta)
-        completion = assembly.finish()
-        response.finish()
-        ttft_ms = None if first is None else (first - response.started) * 1000
-        return replace(completion, usage=replace_in(completion.usage, ttft_ms=ttft_ms))
 
     def count_tokens(self, request: Request) -> int | None:
         """Count the tokens of a request's prompt with the server's own template and tokenizer.
@@ -223,7 +175,8 @@ class Server:
 
         Examples
         --------
-        >>> with serve("tiny") as server:
+        >>> import loopkit
+        >>> with loopkit.serve("tiny") as server:
         ...     view = server.tokens(b'{"messages":[{"role":"user","content":"Hi."}]}')
         >>> view, [run.label for run in view.parts]
         (TokenView(23 tokens, 3 parts, count not checked), ['template', 'messages[0].content', 'template'])
@@ -235,7 +188,8 @@ class Server:
 
         Examples
         --------
-        >>> with serve("tiny") as server:
+        >>> import loopkit
+        >>> with loopkit.serve("tiny") as server:
         ...     list(server.default_options())
         ['model', 'stream', 'stream_options', 'cache_prompt', 'return_progress']
         """
@@ -265,7 +219,8 @@ class Server:
 
         Examples
         --------
-        >>> with serve("tiny", slots=2) as server:
+        >>> import loopkit
+        >>> with loopkit.serve("tiny", slots=2) as server:
         ...     [server.take_slot(), server.take_slot(), server.take_slot()]
         [0, 1, None]
         """
@@ -287,7 +242,8 @@ class Server:
 
         Examples
         --------
-        >>> with serve("tiny") as server:
+        >>> import loopkit
+        >>> with loopkit.serve("tiny") as server:
         ...     server.tags()
         <Tags d6ebeb1439b5d8d9: 2 literals, 0 cuts>
         """
@@ -312,7 +268,8 @@ class Server:
 
         Examples
         --------
-        >>> with serve("tiny-swa") as server:
+        >>> import loopkit
+        >>> with loopkit.serve("tiny-swa") as server:
         ...     print(server.doctor())  # doctest: +ELLIPSIS
         ok       cached counts      the same prompt twice: 0, then 53 of 58 tokens cached
         ...
@@ -324,14 +281,10 @@ class Server:
     def props(self) -> dict[str, Any]:
         """Return all properties that a llama-server reports, such as ``chat_template``.
 
-        Raises
-        ------
-        ServerRefused
-            The server has no such endpoint.
-
         Examples
         --------
-        >>> with serve("tiny") as server:
+        >>> import loopkit
+        >>> with loopkit.serve("tiny") as server:
         ...     server.props()["total_slots"]
         2
         """
@@ -340,14 +293,10 @@ class Server:
     def slots(self) -> list[SlotState]:
         """Return the state of each slot of a llama-server.
 
-        Raises
-        ------
-        ServerRefused
-            The server has no such endpoint.
-
         Examples
         --------
-        >>> with serve("tiny") as server:
+        >>> import loopkit
+        >>> with loopkit.serve("tiny") as server:
         ...     [(slot.id, slot.busy, slot.context_size) for slot in server.slots()]
         [(0, False, 4096), (1, False, 4096)]
         """
@@ -356,14 +305,10 @@ class Server:
     def metrics(self) -> dict[str, float]:
         """Return the counters of a llama-server by name. They start at 0 with the server.
 
-        Raises
-        ------
-        ServerRefused
-            The server has no such endpoint.
-
         Examples
         --------
-        >>> with serve("tiny") as server:
+        >>> import loopkit
+        >>> with loopkit.serve("tiny") as server:
         ...     server.metrics()["prompt_tokens_total"]
         0.0
         """
@@ -388,8 +333,6 @@ class Server:
         ------
         InvalidConfig
             `filename` is not a plain file name.
-        ServerRefused
-            The server has no slot directory.
         """
         return llama_api.save_slot(self.wire, slot, filename)
 
@@ -412,8 +355,6 @@ class Server:
         ------
         InvalidConfig
             `filename` is not a plain file name.
-        ServerRefused
-            The server has no slot directory, or the file does not fit.
         """
         return llama_api.restore_slot(self.wire, slot, filename)
 
@@ -469,147 +410,3 @@ class Server:
 
     def _repr_html_(self) -> str:
         return self._card().html()
-
-
-def _one_timeout(function: Callable[P, Server]) -> Callable[P, Server]:
-    """Accept `connect_timeout` and `read_timeout`, the old arguments of `connect`."""
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Server:
-        old: dict[str, Any] = {name: kwargs.pop(name) for name in ("connect_timeout", "read_timeout") if name in kwargs}
-        if old:
-            warn_renamed("connect(connect_timeout=…, read_timeout=…)", "connect(timeout=httpx.Timeout(…, connect=…))")
-            kwargs["timeout"] = httpx.Timeout(old.get("read_timeout", 300.0), connect=old.get("connect_timeout", 10.0))
-        return function(*args, **kwargs)
-
-    return call
-
-
-@_one_timeout
-def connect(
-    url: str,
-    *,
-    api_key: str | None = None,
-    model: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    timeout: TimeoutTypes = DEFAULT_TIMEOUT,
-    transport: httpx.BaseTransport | None = None,
-) -> Server:
-    """Connect to a server that speaks OpenAI chat completions, and ask once what it is.
-
-    Parameters
-    ----------
-    url : str
-        Base URL, with or without ``/v1``.
-    api_key : str, optional
-        Sent as a bearer token. No repr, error or log contains it.
-    model : str, optional
-        Name of the model. Needed if the server has several.
-    headers : mapping of str to str, optional
-        Sent with each request.
-    timeout : float, httpx.Timeout or None
-        Time-outs as in httpx, in seconds. The default is 10 s to connect and 300 s without data.
-    transport : httpx.BaseTransport, optional
-        Sends the requests, as in httpx. It is closed with the server.
-
-    Returns
-    -------
-    Server
-        What the server does not report is None.
-
-    Raises
-    ------
-    ServerUnreachable
-        No server accepts connections at the address.
-    ServerRefused
-        The server needs a key and got none, or it rejects the key.
-    InvalidConfig
-        An argument cannot be used, or the server has several models and none was chosen.
-
-    Examples
-    --------
-    >>> connect("http://127.0.0.1:9")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    loopkit.errors.ServerUnreachable: http://127.0.0.1:9: no response after ... Check that the server is running at this address
-    """
-    wire = Wire(url, api_key=api_key, headers=headers, timeout=timeout, transport=transport)
-    try:
-        return Server(wire, detect(wire, model))
-    except BaseException:
-        wire.close()
-        raise
-
-
-def serve(
-    model: str | os.PathLike[str] = "smollm2",
-    *,
-    slots: int = 2,
-    context: int = 4096,
-    template: str | None = None,
-    cache_ram_mib: int = 256,
-    slot_dir: Path | None = None,
-    **parameters: Any,
-) -> Server:
-    """Start llama.cpp's own server in a child process that only this process can reach.
-
-    Parameters
-    ----------
-    model : str or path
-        ``"smollm2"``, ``"tiny"`` (created on the spot: exact cache, meaningless words), or the path of a GGUF file.
-    slots : int
-        Number of conversations that keep their cache at the same time.
-    context : int
-        Tokens per slot.
-    template : str, optional
-        Chat template to use instead of the model's.
-    cache_ram_mib : int
-        MiB of host memory for conversations that lost their slot; 0 for none.
-    slot_dir : path, optional
-        Directory for saved slots. By default a private one that is removed at the end.
-    **parameters
-        Parameters of llama.cpp, by the names of ``xllamacpp.CommonParams``, such as ``kv_unified`` or ``swa_full``.
-
-    Returns
-    -------
-    Server
-        It stops with `Server.close`, at the end of its ``with`` block, or with this process.
-
-    Raises
-    ------
-    InvalidConfig
-        An argument cannot be used. An unknown parameter is answered with the nearest known names.
-    ServerNotStarted
-        The extra ``local`` is not installed, or the process ended before it accepted connections.
-    ModelUnavailable
-        The model file is missing and cannot be downloaded.
-
-    Examples
-    --------
-    >>> serve("tiny")  # doctest: +ELLIPSIS
-    Server tiny (embedded): llama.cpp ..., context 2 slots × 4,096 tokens
-    """
-    from loopkit.server.embedded.models import resolve
-    from loopkit.server.embedded.process import start_child
-    from loopkit.server.embedded.slot_pool import Handout
-
-    file = resolve(model)
-    settings = {**parameters, "slots": slots, "context": context, "template": template, "cache_ram_mib": cache_ram_mib}
-    child = start_child(file, slot_dir=slot_dir, **settings)
-    try:
-        wire = Wire(child.url, api_key=child.key, gone=child.gone)
-        context_size = llama_api.props(wire).context_size  # llama.cpp rounds it up
-    except BaseException:
-        child.close()
-        raise
-    unified = bool(parameters.get("kv_unified"))
-    return Server(
-        wire,
-        Detected(LlamaCpp.name, child.build, file.name, context_size, slots),
-        child,
-        # With one KV buffer, idle slots are cleared: a pinned session would lose its cache at every turn.
-        slot_pool=None if unified else Handout(slots),
-        unified=unified,
-        host_cache_mib=cache_ram_mib,
-        another=lambda: serve(model, **settings),
-    )

@@ -48,7 +48,7 @@ class ChatPanel(Panel):
     Examples
     --------
     >>> from loopkit.loop.opening import start
-    >>> from loopkit.server.client import serve
+    >>> from loopkit.server.opening import serve
     >>> import tempfile
     >>> with serve("tiny") as server, start(server, system="Be brief.", home=tempfile.mkdtemp(), id="s", memory="") as loop:
     ...     with ChatPanel(loop) as panel:

@@ -55,7 +55,7 @@ class LogExplorer(Panel):
     Examples
     --------
     >>> from loopkit.loop.opening import start
-    >>> from loopkit.server.client import serve
+    >>> from loopkit.server.opening import serve
     >>> import tempfile
     >>> home = tempfile.mkdtemp()
     >>> with serve("tiny") as server, start(server, system="Be brief.", home=home, id="s", memory="") as loop:

@@ -54,7 +54,7 @@ class Replay(Panel):
     Examples
     --------
     >>> from loopkit.loop.opening import start
-    >>> from loopkit.server.client import serve
+    >>> from loopkit.server.opening import serve
     >>> import tempfile
     >>> with serve("tiny") as server, start(server, system="Be brief.", home=tempfile.mkdtemp(), id="s", memory="") as loop:
     ...     turns = [loop.ask("Hello."), loop.ask("And now?")]

@@ -7,8 +7,9 @@ import pytest
 from loopkit.cache.templates import KINDS, template_matrix
 from loopkit.engines.tokens import TokenView
 from loopkit.errors import ServerRefused
-from loopkit.server.client import Server, serve
+from loopkit.server.client import Server
 from loopkit.server.embedded.templates import tiny_template
+from loopkit.server.opening import serve
 from tests.lab.injections import DROPS_REASONING
 
 

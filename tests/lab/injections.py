@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from loopkit.server.client import serve
 from loopkit.server.embedded.templates import tiny_template
 from loopkit.server.llama_api import tokenize
+from loopkit.server.opening import serve
 from tests.lab.talking import Lab, Talk, Truth
 
 ANSWERED = "{%- if message.content %}{{- message.content }}{%- endif %}"

@@ -20,7 +20,8 @@ from loopkit.loop.epochs import fits
 from loopkit.loop.limits import Limits
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import resume
-from loopkit.server.client import Server, serve
+from loopkit.server.client import Server
+from loopkit.server.opening import serve
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
 from tests.loop.shop import OPTIONS, begin, calling, done, messages, quiet, relayed, scripted

@@ -18,8 +18,9 @@ from loopkit.errors import InvalidConfig
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent
 from loopkit.loop.limits import LIMIT_REACHED, REPEATED, Limits
 from loopkit.loop.opening import resume
-from loopkit.server.client import Server, serve
+from loopkit.server.client import Server
 from loopkit.server.embedded.templates import tiny_template
+from loopkit.server.opening import serve
 from tests.loop.shop import again, begin, calling, done, log, messages, quiet, reasoned, relayed, scripted
 from tests.server.scripted import HANG, Step, sse, text
 

@@ -15,7 +15,8 @@ from loopkit.loop.opening import resume, start
 from loopkit.loop.tools.execution import PythonPort
 from loopkit.loop.tools.registry import Registry
 from loopkit.plot import prefix_reuse
-from loopkit.server.client import Server, connect, serve
+from loopkit.server.client import Server
+from loopkit.server.opening import connect, serve
 from tests.loop.shop import begin, done, scripted
 from tests.server.scripted import Scripted, answer
 

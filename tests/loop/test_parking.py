@@ -18,10 +18,11 @@ from loopkit.errors import InvalidConfig, ServerRefused, SessionIOError
 from loopkit.logs.loading import load
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import resume
-from loopkit.server.client import Server, serve
+from loopkit.server.client import Server
 from loopkit.server.detection import Detected
 from loopkit.server.embedded.templates import tiny_template
 from loopkit.server.embedded.tiny_model import write_tiny
+from loopkit.server.opening import serve
 from loopkit.server.transport.connection import Wire
 from loopkit.session.verify import verify
 from tests.loop.shop import begin, done, quiet, scripted

@@ -15,8 +15,9 @@ from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import resume
 from loopkit.loop.tools.execution import Ok, Outcome
-from loopkit.server.client import Server, serve
+from loopkit.server.client import Server
 from loopkit.server.embedded.templates import tiny_template
+from loopkit.server.opening import serve
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
 from tests.loop.shop import begin, calling, done, messages, quiet, relayed, scripted

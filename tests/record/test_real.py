@@ -22,7 +22,8 @@ import pytest
 from loopkit import record
 from loopkit.contract.recording import RecordedRequest
 from loopkit.encoding import decode
-from loopkit.server.client import Server, serve
+from loopkit.server.client import Server
+from loopkit.server.opening import serve
 from tests.record.socket_peers import recorded
 
 pytestmark = pytest.mark.server

@@ -17,7 +17,8 @@ from loopkit.errors import InvalidConfig
 from loopkit.loop.loop import Loop
 from loopkit.replay.comparison import COLUMNS
 from loopkit.replay.variants import EditableRequest
-from loopkit.server.client import Server, serve
+from loopkit.server.client import Server
+from loopkit.server.opening import serve
 from tests.lab.injections import DROPS_REASONING
 from tests.loop.shop import begin, relayed
 

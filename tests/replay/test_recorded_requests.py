@@ -16,8 +16,9 @@ from loopkit.errors import InvalidConfig, LogError
 from loopkit.logs.loading import load
 from loopkit.replay.recorded_requests import recorded, survey
 from loopkit.replay.variants import EditableRequest, variant_of
-from loopkit.server.client import Server, serve
+from loopkit.server.client import Server
 from loopkit.server.detection import Detected
+from loopkit.server.opening import serve
 from loopkit.server.transport.connection import Wire
 from tests.loop.shop import begin, done, scripted
 

@@ -18,8 +18,9 @@ from loopkit.logs.loading import load
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import start
 from loopkit.replay.variants import EditableRequest
-from loopkit.server.client import Server, serve
+from loopkit.server.client import Server
 from loopkit.server.embedded.templates import tiny_template
+from loopkit.server.opening import serve
 from loopkit.session.verify import verify
 from tests.loop.shop import begin, relayed
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from loopkit.errors import InvalidConfig, ServerRefused, ServerUnreachable
-from loopkit.server.client import Server, connect
+from loopkit.server.client import Server
+from loopkit.server.opening import connect
 from loopkit.server.transport.address import Address
 from tests.server.scripted import HANG, NO_ADDRESSES, Scripted, Step, answer, make_request
 

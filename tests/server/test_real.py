@@ -17,9 +17,10 @@ from loopkit.contract.request import Request, RequestEncoder
 from loopkit.encoding import decode
 from loopkit.errors import ContextExceeded, InvalidConfig, ServerRefused, ServerUnreachable
 from loopkit.server import llama_api
-from loopkit.server.client import Server, connect, serve
+from loopkit.server.client import Server
 from loopkit.server.completion.assembly import Completion, Delta, Progress, TextDelta, ToolCallDelta
 from loopkit.server.detection import Detected
+from loopkit.server.opening import connect, serve
 from loopkit.server.transport.connection import Wire
 from tests.server.scripted import Relay
 

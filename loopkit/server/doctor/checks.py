@@ -104,7 +104,7 @@ def examine(server: Examined) -> Doctor:
 
     Examples
     --------
-    >>> from loopkit.server.client import serve
+    >>> from loopkit.server.opening import serve
     >>> with serve("tiny") as server:
     ...     [row.check for row in examine(server).rows if row.state == "ok"]
     ['cached counts', 'tool arguments', 'slots', 'host cache', 'memory kind', 'context per slot']

@@ -82,7 +82,7 @@ def probe(server: Examined) -> ProbeResults:
 
     Examples
     --------
-    >>> from loopkit.server.client import serve
+    >>> from loopkit.server.opening import serve
     >>> with serve("tiny") as server:
     ...     [usage.cached_tokens for usage in probe(server).counts]
     [0, 57]

@@ -17,8 +17,9 @@ from loopkit.ids import SessionId
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import resume, start
 from loopkit.server import llama_api
-from loopkit.server.client import Server, serve
+from loopkit.server.client import Server
 from loopkit.server.embedded.templates import tiny_template
+from loopkit.server.opening import serve
 from loopkit.session.session import Session
 
 pytestmark = pytest.mark.server

@@ -12,7 +12,7 @@ import pytest
 
 import loopkit as lk
 from loopkit.logs.foreign.formats import llama_server
-from loopkit.server.client import serve
+from loopkit.server.opening import serve
 
 HERE = Path(__file__).parents[3] / "data" / "foreign" / "llama_server"
 COUNTS = ("prompt_tokens", "cached_tokens", "completion_tokens")

@@ -16,7 +16,8 @@ import loopkit as lk
 from loopkit import record
 from loopkit.encoding import decode
 from loopkit.errors import LogError, TornLog
-from loopkit.server.client import Server, serve
+from loopkit.server.client import Server
+from loopkit.server.opening import serve
 
 SYSTEM = {"role": "system", "content": "You answer in one word. " * 20}
 SAID = b'{"choices":[{"message":{"content":"Done."},"finish_reason":"stop"}],"usage":{"prompt_tokens":9}}'

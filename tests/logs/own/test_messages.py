@@ -23,7 +23,7 @@ from loopkit.logs.collection import Logs
 from loopkit.logs.loading import load
 from loopkit.logs.problems import Errors
 from loopkit.loop.opening import start as begin
-from loopkit.server.client import connect, serve
+from loopkit.server.opening import connect, serve
 from loopkit.session.journal import close_line
 from tests.logs.make import assistant, end, kept, loss, replay, stamp, start, usage, user, write, write_session
 from tests.logs.test_load import TOOLS, column

@@ -13,10 +13,11 @@ import pytest
 
 from loopkit.encoding import decode, encode
 from loopkit.errors import ServerRefused
-from loopkit.server.client import Server, connect, serve
+from loopkit.server.client import Server
 from loopkit.server.doctor.checks import Check, Doctor
 from loopkit.server.doctor.probes import THOUGHT_BEFORE, THOUGHT_IN_ROUND, USUAL
 from loopkit.server.embedded.templates import tiny_template
+from loopkit.server.opening import connect, serve
 from tests.server.scripted import HANG, Scripted, Step, answer, read_request
 
 KEY = "sk-do-not-show-me"

@@ -13,9 +13,10 @@ import pytest
 from loopkit.contract.neutralise import DEFAULT, Tags, neutralise
 from loopkit.encoding import decode, encode
 from loopkit.errors import ModelUnavailable, ServerRefused
-from loopkit.server.client import Server, connect, serve
+from loopkit.server.client import Server
 from loopkit.server.embedded import tag_vocabulary
 from loopkit.server.embedded.models import resolve, tags_from_gguf, tags_from_tokenizer_json
+from loopkit.server.opening import connect, serve
 from loopkit.server.prompt import control_tags, tag_rules
 from loopkit.server.prompt.control_tags import server_tags
 from loopkit.server.transport.connection import Wire

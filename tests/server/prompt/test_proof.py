@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loopkit.contract.neutralise import neutralise
-from loopkit.server.client import serve
 from loopkit.server.embedded import tag_vocabulary
+from loopkit.server.opening import serve
 from tests.server.prompt.prover import Prover
 from tests.tagtext import ALL_TAGS, BAR, DSML, GT, LSB, LT, MBOD, MBOS, MEOS, MNS, QUOTE, RSB, WIDE_BAR, A, F, G, P, S
 

@@ -16,9 +16,10 @@ from loopkit.encoding import decode, encode
 from loopkit.engines.tokens import Run, TokenView
 from loopkit.errors import ServerRefused, ServerUnreachable
 from loopkit.server import llama_api
-from loopkit.server.client import Server, connect, serve
+from loopkit.server.client import Server
 from loopkit.server.embedded.models import resolve
 from loopkit.server.embedded.templates import CALL, END, START, TOOL, hermes_template, tiny_template
+from loopkit.server.opening import connect, serve
 from loopkit.server.prompt import attribution
 from loopkit.server.prompt.token_view import _offsets
 from tests.server import conversations

@@ -12,8 +12,9 @@ import httpx
 import pytest
 
 from loopkit.errors import InvalidConfig, ServerRefused, ServerUnreachable
-from loopkit.server.client import Server, connect
+from loopkit.server.client import Server
 from loopkit.server.detection import Detected
+from loopkit.server.opening import connect
 from loopkit.server.transport.cancellation import Cancellation
 from loopkit.server.transport.connection import Wire
 from tests.loop.shop import begin

@@ -1,0 +1,64 @@
+"""Reception of a completion from the events, or the body, of a response."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from msgspec.structs import replace as replace_in
+
+from loopkit.errors import ServerTimeout, StreamCut
+from loopkit.server.completion.assembly import Assembly, Completion, Delta, Progress, whole
+from loopkit.server.transport.response import Response
+
+__all__ = ["receive"]
+
+
+def receive(response: Response, url: str, on_delta: Callable[[Delta], object] | None, *, first_call: int) -> Completion:
+    """Receive a completion to its end.
+
+    Parameters
+    ----------
+    response : Response
+        A response that has begun.
+    url : str
+        The server's base URL, for errors.
+    on_delta : callable or None
+        Called with each delta as it arrives.
+    first_call : int
+        Number of the first tool call in the session. Missing call ids are made from it.
+
+    Returns
+    -------
+    Completion
+        A final answer. ``usage.ttft_ms`` is the time from the start of the attempt to the first delta that is no progress.
+
+    Raises
+    ------
+    StreamCut, ServerTimeout, ServerRefused, ContextExceeded
+        The answer is not final.
+    """
+    if not response.is_stream:
+        return whole(response.body(), url, first_call=first_call)
+    assembly = Assembly(url, first_call=first_call)
+    first: float | None = None
+    events = response.events()
+    while not assembly.done:
+        try:
+            event = next(events, None)
+        except (StreamCut, ServerTimeout):
+            if not assembly.final:
+                raise
+            event = None  # the answer is complete; only the end of the stream is missing
+        if event is None:
+            break
+        for delta in assembly.feed(event.data, event.event):
+            if first is None and not isinstance(delta, Progress):
+                first = time.monotonic()
+            if on_delta is not None:
+                on_delta(delta)
+    completion = assembly.finish()
+    response.finish()
+    ttft_ms = None if first is None else (first - response.started) * 1000
+    return replace(completion, usage=replace_in(completion.usage, ttft_ms=ttft_ms))

@@ -1,0 +1,166 @@
+"""The functions that create a `Server`: `serve` starts an embedded server, `connect` uses any other."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import httpx
+
+from loopkit.deprecation import warn_renamed
+from loopkit.engines.llama_cpp import LlamaCpp
+from loopkit.server import llama_api
+from loopkit.server.client import Server
+from loopkit.server.detection import Detected, detect
+from loopkit.server.transport.connection import DEFAULT_TIMEOUT, TimeoutTypes, Wire
+
+__all__ = ["connect", "serve"]
+
+P = ParamSpec("P")
+
+
+def _one_timeout(function: Callable[P, Server]) -> Callable[P, Server]:
+    """Accept `connect_timeout` and `read_timeout`, the old arguments of `connect`."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Server:
+        old: dict[str, Any] = {name: kwargs.pop(name) for name in ("connect_timeout", "read_timeout") if name in kwargs}
+        if old:
+            warn_renamed("connect(connect_timeout=…, read_timeout=…)", "connect(timeout=httpx.Timeout(…, connect=…))")
+            kwargs["timeout"] = httpx.Timeout(old.get("read_timeout", 300.0), connect=old.get("connect_timeout", 10.0))
+        return function(*args, **kwargs)
+
+    return call
+
+
+@_one_timeout
+def connect(
+    url: str,
+    *,
+    api_key: str | None = None,
+    model: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: TimeoutTypes = DEFAULT_TIMEOUT,
+    transport: httpx.BaseTransport | None = None,
+) -> Server:
+    """Connect to a server that speaks OpenAI chat completions, and ask once what it is.
+
+    Parameters
+    ----------
+    url : str
+        Base URL, with or without ``/v1``.
+    api_key : str, optional
+        Sent as a bearer token. No repr, error or log contains it.
+    model : str, optional
+        Name of the model. Needed if the server has several.
+    headers : mapping of str to str, optional
+        Sent with each request.
+    timeout : float, httpx.Timeout or None
+        Time-outs as in httpx, in seconds. The default is 10 s to connect and 300 s without data.
+    transport : httpx.BaseTransport, optional
+        Sends the requests, as in httpx. It is closed with the server.
+
+    Returns
+    -------
+    Server
+        What the server does not report is None.
+
+    Raises
+    ------
+    ServerUnreachable
+        No server accepts connections at the address.
+    ServerRefused
+        The server needs a key and got none, or it rejects the key.
+    InvalidConfig
+        An argument cannot be used, or the server has several models and none was chosen.
+
+    Examples
+    --------
+    >>> connect("http://127.0.0.1:9")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    loopkit.errors.ServerUnreachable: http://127.0.0.1:9: no response after ... Check that the server is running at this address
+    """
+    wire = Wire(url, api_key=api_key, headers=headers, timeout=timeout, transport=transport)
+    try:
+        return Server(wire, detect(wire, model))
+    except BaseException:
+        wire.close()
+        raise
+
+
+def serve(
+    model: str | os.PathLike[str] = "smollm2",
+    *,
+    slots: int = 2,
+    context: int = 4096,
+    template: str | None = None,
+    cache_ram_mib: int = 256,
+    slot_dir: Path | None = None,
+    **parameters: Any,
+) -> Server:
+    """Start llama.cpp's own server in a child process that only this process can reach.
+
+    Parameters
+    ----------
+    model : str or path
+        ``"smollm2"``, ``"tiny"`` (created on the spot: exact cache, meaningless words), or the path of a GGUF file.
+    slots : int
+        Number of conversations that keep their cache at the same time.
+    context : int
+        Tokens per slot.
+    template : str, optional
+        Chat template to use instead of the model's.
+    cache_ram_mib : int
+        MiB of host memory for conversations that lost their slot; 0 for none.
+    slot_dir : path, optional
+        Directory for saved slots. By default a private one that is removed at the end.
+    **parameters
+        Parameters of llama.cpp, by the names of ``xllamacpp.CommonParams``, such as ``kv_unified`` or ``swa_full``.
+
+    Returns
+    -------
+    Server
+        It stops with `Server.close`, at the end of its ``with`` block, or with this process.
+
+    Raises
+    ------
+    InvalidConfig
+        An argument cannot be used. An unknown parameter is answered with the nearest known names.
+    ServerNotStarted
+        The extra ``local`` is not installed, or the process ended before it accepted connections.
+    ModelUnavailable
+        The model file is missing and cannot be downloaded.
+
+    Examples
+    --------
+    >>> serve("tiny")  # doctest: +ELLIPSIS
+    Server tiny (embedded): llama.cpp ..., context 2 slots × 4,096 tokens
+    """
+    from loopkit.server.embedded.models import resolve
+    from loopkit.server.embedded.process import start_child
+    from loopkit.server.embedded.slot_pool import Handout
+
+    file = resolve(model)
+    settings = {**parameters, "slots": slots, "context": context, "template": template, "cache_ram_mib": cache_ram_mib}
+    child = start_child(file, slot_dir=slot_dir, **settings)
+    try:
+        wire = Wire(child.url, api_key=child.key, gone=child.gone)
+        context_size = llama_api.props(wire).context_size  # llama.cpp rounds it up
+    except BaseException:
+        child.close()
+        raise
+    unified = bool(parameters.get("kv_unified"))
+    return Server(
+        wire,
+        Detected(LlamaCpp.name, child.build, file.name, context_size, slots),
+        child,
+        # With one KV buffer, idle slots are cleared: a pinned session would lose its cache at every turn.
+        slot_pool=None if unified else Handout(slots),
+        unified=unified,
+        host_cache_mib=cache_ram_mib,
+        another=lambda: serve(model, **settings),
+    )
