@@ -256,11 +256,6 @@ class Server:
 
         Sends a completion of one token twice. All other questions only read.
 
-        Returns
-        -------
-        Doctor
-            One row per check, with its state and what to do.
-
         Raises
         ------
         ServerRefused
@@ -341,20 +336,13 @@ class Server:
 
         Parameters
         ----------
-        slot : int
-            Number of the slot.
-        filename : str
-            Plain name of the file, without directory.
+        slot, filename
+            As for `save_slot`.
 
         Returns
         -------
         int
             Tokens loaded.
-
-        Raises
-        ------
-        InvalidConfig
-            `filename` is not a plain file name.
         """
         return llama_api.restore_slot(self.wire, slot, filename)
 
