@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -75,6 +76,7 @@ class Pool:
         self._make = make
         self._idle: list[Channel] = []  # append and pop are atomic
         self._is_closed = False
+        weakref.finalize(self, _close_all, self._idle)
 
     def take(self, cancellation: Cancellation | None) -> Channel:
         """Return a channel for one request, the one used last if there is any."""
@@ -100,6 +102,10 @@ class Pool:
     def close(self) -> None:
         """Close all kept connections, and later each that is given back."""
         self._is_closed = True
-        while self._idle:
-            with contextlib.suppress(IndexError):
-                self._idle.pop().close()
+        _close_all(self._idle)
+
+
+def _close_all(channels: list[Channel]) -> None:
+    while channels:
+        with contextlib.suppress(IndexError):  # another thread took the last one
+            channels.pop().close()
