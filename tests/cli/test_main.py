@@ -227,7 +227,10 @@ def test_every_command_with_a_url_takes_the_key_from_the_environment(tiny: Serve
         assert done.returncode == 0, (name, done.stderr)
     assert loopkit("verify", tmp_path / "demo").returncode == 0
     done = loopkit("doctor", tiny.url, LOOPKIT_API_KEY="no\nkey")
-    assert done.stderr == "loopkit: LOOPKIT_API_KEY: it is empty, or holds a line break or a character outside ASCII\n"
+    assert (
+        done.stderr
+        == "loopkit: LOOPKIT_API_KEY: it is empty, or has a line break or a character outside ASCII. Pass the key itself\n"
+    )
     done = loopkit("doctor", f"{tiny.url}?key=no")
     assert done.stderr.endswith("Pass a key as LOOPKIT_API_KEY\n")
 
