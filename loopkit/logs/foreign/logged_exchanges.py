@@ -18,7 +18,7 @@ from loopkit.encoding import decode, decode_lenient, sha256
 from loopkit.logs.foreign.conversation_matching import ConversationMatcher, Placement
 from loopkit.logs.foreign.entries import Entry, MessageEntry, RequestEntry
 from loopkit.logs.foreign.message_text import call_text, message_record
-from loopkit.logs.foreign.text_source import SourceLine, TextSource
+from loopkit.logs.foreign.text_source import TextLine, TextSource
 from loopkit.logs.own.impossible_reuse import why_impossible
 from loopkit.server.completion.finish_reason import finish_reason
 from loopkit.server.completion.usage import normalise
@@ -150,7 +150,7 @@ def to_log_time(value: Any) -> str | int | None:
 
 
 def response_facts(
-    source: TextSource, line: SourceLine, response: bytes, usage: Any = None, provider: Any = None
+    source: TextSource, line: TextLine, response: bytes, usage: Any = None, provider: Any = None
 ) -> dict[str, Any] | None:
     """Return the facts of a response for `LoggedExchange.facts`, or None if it is an error.
 
@@ -158,7 +158,7 @@ def response_facts(
     ----------
     source : TextSource
         Counts inconsistent token counts.
-    line : SourceLine
+    line : TextLine
         Line of the response, for problems.
     response : bytes
         A response, or a list of stream chunks, where later members win. b"" if there is none.

@@ -23,7 +23,7 @@ from loopkit.errors import SessionIOError, TornLog, describe
 from loopkit.logs.foreign.log_file import BOM, DECOMPRESS_ERRORS, open_log
 from loopkit.logs.problems import Errors, Problem
 
-__all__ = ["MAX_LINE_BYTES", "SourceLine", "TextSource"]
+__all__ = ["MAX_LINE_BYTES", "TextLine", "TextSource"]
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ ESCAPES = re.compile(rb"(?i)\\ud[89ab]..\\ud[c-f]..|(\\ud[89a-f]..)|\\.")
 "Surrogate pairs, lone surrogates (group 1), and all other escapes."
 
 
-class SourceLine(NamedTuple):
+class TextLine(NamedTuple):
     """A line without its end, with its number and byte offset."""
 
     data: bytes
@@ -74,7 +74,7 @@ class TextSource:
         """Count sound data that no frame contains."""
         self._left_out[why] = self._left_out.get(why, 0) + count
 
-    def add_fault(self, line: SourceLine, why: str, *, at_end: bool = False) -> None:
+    def add_fault(self, line: TextLine, why: str, *, at_end: bool = False) -> None:
         """Add a damaged line to the problems, or raise it.
 
         Raises
@@ -95,16 +95,16 @@ class TextSource:
         self.count_left_out("cached token counts that exceed their prompt")
         return replace(usage, cached_tokens=None)
 
-    def add_impossible_reuse(self, line: SourceLine, why: str) -> None:
+    def add_impossible_reuse(self, line: TextLine, why: str) -> None:
         """Add a problem for a line with impossible cached tokens. The line is still read."""
         self._faults.append(Problem(str(self.path), line.number, line.offset, "impossible_reuse", why))
 
-    def lines(self) -> Iterator[SourceLine]:
+    def lines(self) -> Iterator[TextLine]:
         """Yield every line that is valid UTF-8."""
         for offset, block in self._blocks():
             yield from self._sound_lines(offset, block)
 
-    def json_values(self) -> Iterator[SourceLine]:
+    def json_values(self) -> Iterator[TextLine]:
         """Yield every JSON value: one per line, or those of a document or array over several lines."""
         with self._opened() as file:
             first = file.readline(MAX_LINE_BYTES).removeprefix(BOM).strip()
@@ -113,14 +113,14 @@ class TextSource:
         else:
             yield from self._document()
 
-    def _document(self) -> Iterator[SourceLine]:
+    def _document(self) -> Iterator[TextLine]:
         with self._opened() as file:
             data = file.read(MAX_LINE_BYTES + 1)
         if len(data) > MAX_LINE_BYTES:
             why = f"a JSON document of more than {MAX_LINE_BYTES:,} bytes is not read. Write one value per line"
-            self.add_fault(SourceLine(b"", 1, 0), why)
+            self.add_fault(TextLine(b"", 1, 0), why)
             return
-        if not self._is_sound(SourceLine(data, 1, 0)):
+        if not self._is_sound(TextLine(data, 1, 0)):
             return
         end, number = 0, 1
         for piece in NEXT_VALUE.split(data.removeprefix(BOM).strip()):
@@ -129,12 +129,12 @@ class TextSource:
                 msgspec.json.decode(piece, type=Raw)
             except (ValueError, RecursionError) as error:
                 start = data.index(piece, end)
-                self.add_fault(SourceLine(piece, data.count(b"\n", 0, start) + 1, start), f"cannot decode the value: {error}")
+                self.add_fault(TextLine(piece, data.count(b"\n", 0, start) + 1, start), f"cannot decode the value: {error}")
                 continue
             for item in map(bytes, items):
                 start = data.index(item, end)
                 number += data.count(b"\n", end, start)  # counted from the last value on, or large arrays take quadratic time
-                yield SourceLine(item, number, start)
+                yield TextLine(item, number, start)
                 end = start + len(item)
                 number += item.count(b"\n")
 
@@ -162,14 +162,14 @@ class TextSource:
             values = (self._decode_or_repair(decoder, line) for line in self._sound_lines(offset, block))
             yield [value for value in values if value is not None]
 
-    def decode_with_lines(self, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[SourceLine, T]]:
+    def decode_with_lines(self, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[TextLine, T]]:
         """Yield every line together with its decoded value."""
         for line in self.lines():
             value = self._decode_or_repair(decoder, line)
             if value is not None:
                 yield line, value
 
-    def decode(self, decoder: msgspec.json.Decoder[T], line: SourceLine) -> T | None:
+    def decode(self, decoder: msgspec.json.Decoder[T], line: TextLine) -> T | None:
         """Decode a line exactly as it is. Add a problem and return None if that fails."""
         value: T | None
         value, why = _try_decode(decoder, line.data)
@@ -177,7 +177,7 @@ class TextSource:
             self.add_fault(line, f"cannot decode the line: {why}")
         return value
 
-    def _decode_or_repair(self, decoder: msgspec.json.Decoder[T], line: SourceLine) -> T | None:
+    def _decode_or_repair(self, decoder: msgspec.json.Decoder[T], line: TextLine) -> T | None:
         """Decode a line. Lone surrogates in its texts are replaced if they are the only fault."""
         value: T | None
         value, why = _try_decode(decoder, line.data)
@@ -189,18 +189,18 @@ class TextSource:
             line = line._replace(data=data)
         return self.decode(decoder, line)
 
-    def _sound_lines(self, offset: int, block: bytes) -> Iterator[SourceLine]:
+    def _sound_lines(self, offset: int, block: bytes) -> Iterator[TextLine]:
         """Yield the sound lines of a block of whole lines. Only the last line of the file may lack its end."""
         first = number = self._number_at(offset)
         pieces = block.split(b"\n")
         cut = pieces.pop()
         for number, data in enumerate(pieces, first):
-            line = SourceLine(data, number, offset)
+            line = TextLine(data, number, offset)
             offset += len(data) + 1
             if data.strip() and self._is_sound(line):
                 yield line
         self._counted = offset, first + len(pieces)
-        last = SourceLine(cut, first + len(pieces), offset)
+        last = TextLine(cut, first + len(pieces), offset)
         if cut.strip() and self._is_sound(last):
             if _is_json(_replace_lone_surrogates(cut)[0]):  # only the line feed is missing
                 yield last
@@ -220,7 +220,7 @@ class TextSource:
         self._counted = offset, number
         return number
 
-    def _is_sound(self, line: SourceLine) -> bool:
+    def _is_sound(self, line: TextLine) -> bool:
         if b"\0" in line.data:
             nuls = line.data.count(b"\0")
             self.add_fault(line._replace(offset=line.offset + line.data.index(b"\0")), f"{nuls:,} NUL bytes")
@@ -260,12 +260,12 @@ class TextSource:
                 elif size:
                     yield offset, b"".join(pieces)
         except DECOMPRESS_ERRORS as error:
-            self.add_fault(SourceLine(b"", self._number_at(offset), offset), f"cannot decompress: {describe(error)}", at_end=True)
+            self.add_fault(TextLine(b"", self._number_at(offset), offset), f"cannot decompress: {describe(error)}", at_end=True)
         except OSError as error:
             raise SessionIOError(str(self.path), "read", describe(error)) from error
 
     def _too_long(self, offset: int) -> None:
-        line = SourceLine(b"", self._number_at(offset), offset)
+        line = TextLine(b"", self._number_at(offset), offset)
         self.add_fault(line, f"a line longer than {MAX_LINE_BYTES:,} bytes is not read")
 
 

@@ -13,7 +13,7 @@ from loopkit.errors import TornLog
 from loopkit.logs.foreign.formats import openai_log, recognise
 from loopkit.logs.foreign.log_file import first_member_names
 from loopkit.logs.foreign.logged_exchanges import response_facts
-from loopkit.logs.foreign.text_source import SourceLine, TextSource
+from loopkit.logs.foreign.text_source import TextLine, TextSource
 
 HERE = Path(__file__).parents[3] / "data" / "foreign" / "openai"
 
@@ -131,7 +131,7 @@ def test_only_the_members_of_the_first_object_count() -> None:
     ],
 )
 def test_the_engine_is_what_the_log_names_or_the_answer_shows(response: bytes, provider: str | None, engine: str | None) -> None:
-    facts = response_facts(TextSource(Path("x"), errors="raise"), SourceLine(b"", 1, 0), response, provider=provider)
+    facts = response_facts(TextSource(Path("x"), errors="raise"), TextLine(b"", 1, 0), response, provider=provider)
     assert facts is not None
     assert facts["engine"] == engine
 
@@ -148,7 +148,7 @@ def test_the_engine_is_what_the_log_names_or_the_answer_shows(response: bytes, p
     ],
 )
 def test_why_the_model_stopped_is_told_in_each_api_s_own_member(response: bytes, finish: str | None) -> None:
-    facts = response_facts(TextSource(Path("x"), errors="raise"), SourceLine(b"", 1, 0), response)
+    facts = response_facts(TextSource(Path("x"), errors="raise"), TextLine(b"", 1, 0), response)
     assert facts is not None
     assert facts.get("finish_reason") == finish
 

@@ -27,7 +27,7 @@ from loopkit.logs.foreign.entries import (
     RequestEntry,
 )
 from loopkit.logs.foreign.message_text import call_text, content_text, message_record
-from loopkit.logs.foreign.text_source import SourceLine, TextSource
+from loopkit.logs.foreign.text_source import TextLine, TextSource
 from loopkit.server.completion.usage import LARGEST
 
 __all__ = ["NAME", "entries", "recognises"]
@@ -55,7 +55,7 @@ class _Details(Struct, gc=False):
     thinking_tokens: Count | None = None
 
 
-class _Usage(Struct, gc=False):
+class _ClaudeUsage(Struct, gc=False):
     input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
@@ -100,11 +100,11 @@ class _Diagnostics(Struct, gc=False):
     cache_miss_reason: _CacheMiss | None = None
 
 
-class _ContentBlock(Struct, gc=False):
+class _ClaudeBlock(Struct, gc=False):
     type: str | None = None
 
 
-class _TextBlock(_ContentBlock, gc=False):
+class _ClaudeTextBlock(_ClaudeBlock, gc=False):
     """A content block with its text. Members may have any type, because other types count as no text."""
 
     text: Any = None
@@ -115,14 +115,14 @@ class _TextBlock(_ContentBlock, gc=False):
     content: Any = None
 
 
-B = TypeVar("B", bound=_ContentBlock)
+B = TypeVar("B", bound=_ClaudeBlock)
 
 
-class _Message(Struct, Generic[B], gc=False):
+class _ClaudeMessage(Struct, Generic[B], gc=False):
     id: str | None = None
     model: str | None = None
     stop_reason: str | None = None
-    usage: _Usage | None = None
+    usage: _ClaudeUsage | None = None
     diagnostics: _Diagnostics | None = None
     content: list[B] | str | None = None
 
@@ -135,7 +135,7 @@ class _TranscriptLine(Struct, Generic[B], rename="camel", gc=False):
     agent_id: str | None = None
     type: str | None = None
     subtype: str | None = None
-    message: _Message[B] | str | None = None
+    message: _ClaudeMessage[B] | str | None = None
     is_api_error_message: bool | None = None
     is_meta: bool | None = None
     uuid: str | None = None
@@ -143,8 +143,8 @@ class _TranscriptLine(Struct, Generic[B], rename="camel", gc=False):
     is_compact_summary: bool | None = None
 
 
-_lean = msgspec.json.Decoder(_TranscriptLine[_ContentBlock])
-_full = msgspec.json.Decoder(_TranscriptLine[_TextBlock])
+_lean = msgspec.json.Decoder(_TranscriptLine[_ClaudeBlock])
+_full = msgspec.json.Decoder(_TranscriptLine[_ClaudeTextBlock])
 
 
 def recognises(head: bytes) -> bool:
@@ -226,14 +226,14 @@ class _TranscriptReader:
             self._chains[uuid] = chain
         return chain, parent
 
-    def _request_entry(self, line: _TranscriptLine[Any], message: _Message[Any], session: str, parent: str | None) -> Entry:
+    def _request_entry(self, line: _TranscriptLine[Any], message: _ClaudeMessage[Any], session: str, parent: str | None) -> Entry:
         if message.model == SYNTHETIC or line.is_api_error_message:
             self._source.count_left_out("synthetic responses that Claude Code wrote itself")
             return Link(session, line.uuid, parent, line.timestamp)
-        usage = message.usage or _Usage()
+        usage = message.usage or _ClaudeUsage()
         if not 0 <= usage.combined_bits() <= LARGEST:  # `is_plausible`, inlined because it runs for every response
             self._source.count_left_out(IMPLAUSIBLE)
-            usage = _Usage()
+            usage = _ClaudeUsage()
         missed = None if message.diagnostics is None else message.diagnostics.cache_miss_reason
         return RequestEntry(
             session,
@@ -252,16 +252,16 @@ class _TranscriptReader:
             missed_tokens=None if missed is None else missed.cache_missed_input_tokens,
         )
 
-    def messages(self, line: _TranscriptLine[Any], place: SourceLine) -> Iterator[MessageEntry]:
+    def messages(self, line: _TranscriptLine[Any], place: TextLine) -> Iterator[MessageEntry]:
         """Yield the messages of a line. They follow the line's own entry."""
         message, kind = line.message, line.type
-        if not isinstance(message, _Message) or kind not in ("user", "assistant") or line.session_id is None:
+        if not isinstance(message, _ClaudeMessage) or kind not in ("user", "assistant") or line.session_id is None:
             return
         session = line.session_id
         if line.agent_id is not None or line.is_sidechain:
             session = self._chains.get(line.uuid or "") or f"{session}:{line.agent_id}"
         content = message.content
-        for block in [_TextBlock(type="text", text=content)] if isinstance(content, str) else content or ():
+        for block in [_ClaudeTextBlock(type="text", text=content)] if isinstance(content, str) else content or ():
             tool = key = None
             if kind == "assistant":
                 role, key = Role.Assistant, _key(line, message)
@@ -277,6 +277,6 @@ class _TranscriptReader:
                 yield MessageEntry(session, time=line.timestamp, role=role, tool=tool, key=key, record=record)
 
 
-def _key(line: _TranscriptLine[Any], message: _Message[Any]) -> str:
+def _key(line: _TranscriptLine[Any], message: _ClaudeMessage[Any]) -> str:
     """Return the key of a response: its id, because request ids are unreliable. Side chains have keys of their own."""
     return f"{message.id or line.uuid}{' side chain' if line.is_sidechain or line.agent_id is not None else ''}"

@@ -30,7 +30,7 @@ from loopkit.logs.foreign.entries import (
 )
 from loopkit.logs.foreign.logged_exchanges import engine_name
 from loopkit.logs.foreign.message_text import call_text, content_text, message_record
-from loopkit.logs.foreign.text_source import SourceLine, TextSource
+from loopkit.logs.foreign.text_source import TextLine, TextSource
 
 __all__ = ["NAME", "entries", "recognises"]
 
@@ -153,7 +153,7 @@ class _RolloutReader:
         pending, self._pending = self._pending, []
         return [replace(message, starts_turn=starts_turn) for message in pending]
 
-    def entries(self, line: _RolloutLine, place: SourceLine | None) -> Iterator[Entry]:
+    def entries(self, line: _RolloutLine, place: TextLine | None) -> Iterator[Entry]:
         kind, payload = line.type or "none", line.payload or _Payload()
         if kind == "session_meta":
             if self._session is None and payload.id is not None:
@@ -212,7 +212,7 @@ class _RolloutReader:
             sent=self._sent,
         )
 
-    def _message(self, item: _Payload, link: dict[str, Any], place: SourceLine | None) -> Iterator[Entry]:
+    def _message(self, item: _Payload, link: dict[str, Any], place: TextLine | None) -> Iterator[Entry]:
         if item.type == "message":
             role = ROLES.get(str(item.role), Role.User)
             text = content_text(item.content)

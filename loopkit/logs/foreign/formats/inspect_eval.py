@@ -16,7 +16,7 @@ from loopkit.encoding import encode
 from loopkit.errors import EncodeError, InvalidConfig, describe
 from loopkit.logs.foreign.entries import Entry
 from loopkit.logs.foreign.logged_exchanges import LoggedExchange, engine_name, exchange_entries
-from loopkit.logs.foreign.text_source import SourceLine, TextSource
+from loopkit.logs.foreign.text_source import TextLine, TextSource
 
 __all__ = ["NAME", "entries", "recognises"]
 
@@ -65,7 +65,7 @@ def _exchanges(source: TextSource, log: Any) -> Iterator[LoggedExchange]:
         try:
             sample = next(samples, None)
         except Exception as error:  # noqa: BLE001  # damaged archives raise many kinds of errors
-            source.add_fault(SourceLine(b"", 1, 0), f"inspect_ai cannot read the file: {describe(error)}")
+            source.add_fault(TextLine(b"", 1, 0), f"inspect_ai cannot read the file: {describe(error)}")
             return
         if sample is None:
             return

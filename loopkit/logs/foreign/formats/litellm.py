@@ -17,7 +17,7 @@ from loopkit.encoding import decode
 from loopkit.logs.foreign.entries import Entry
 from loopkit.logs.foreign.log_file import first_member_names
 from loopkit.logs.foreign.logged_exchanges import LoggedExchange, embedded_json, exchange_entries, response_facts, to_log_time
-from loopkit.logs.foreign.text_source import SourceLine, TextSource
+from loopkit.logs.foreign.text_source import TextLine, TextSource
 
 __all__ = ["NAME", "entries", "recognises"]
 
@@ -95,7 +95,7 @@ def _exchanges(source: TextSource) -> Iterator[LoggedExchange]:
         )
 
 
-def _members(source: TextSource, line: SourceLine) -> dict[str, Raw] | None:
+def _members(source: TextSource, line: TextLine) -> dict[str, Raw] | None:
     try:
         return decode(line.data, dict[str, Raw])
     except ValueError as error:

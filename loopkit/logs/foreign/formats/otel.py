@@ -38,7 +38,7 @@ COUNTS = {
 KINDS = {"stringValue": str, "intValue": int, "doubleValue": float, "boolValue": bool}
 
 
-class _Span(NamedTuple):
+class _ModelSpan(NamedTuple):
     """A span of either format."""
 
     trace: str
@@ -72,7 +72,7 @@ def recognises(head: bytes) -> bool:
 
 def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
     """Yield the entries of the spans, without texts."""
-    conversations: dict[str, list[_Span]] = {}
+    conversations: dict[str, list[_ModelSpan]] = {}
     for span in _spans(source):
         operation = span.attributes.get("gen_ai.operation.name", "chat")
         counted = any(name.startswith(USAGE) for name in span.attributes)
@@ -97,7 +97,7 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
             before = place
 
 
-def _request_entry(source: TextSource, session: str, place: str, before: str | None, span: _Span) -> RequestEntry:
+def _request_entry(source: TextSource, session: str, place: str, before: str | None, span: _ModelSpan) -> RequestEntry:
     attributes = span.attributes
     counts = {ours: attributes[USAGE + name] for name, ours in COUNTS.items() if USAGE + name in attributes}
     counted = normalise(counts)
@@ -121,7 +121,7 @@ def _request_entry(source: TextSource, session: str, place: str, before: str | N
     )
 
 
-def _spans(source: TextSource) -> Iterator[_Span]:
+def _spans(source: TextSource) -> Iterator[_ModelSpan]:
     for line in source.json_values():
         try:
             value = decode(line.data)
@@ -135,7 +135,7 @@ def _spans(source: TextSource) -> Iterator[_Span]:
         yield from sound
 
 
-def _export_spans(value: dict[str, Any]) -> Iterator[_Span | None]:
+def _export_spans(value: dict[str, Any]) -> Iterator[_ModelSpan | None]:
     """Yield the spans of an export."""
     for resource in _dicts(value["resourceSpans"]):
         for scope in _dicts(resource.get("scopeSpans")):
@@ -149,7 +149,7 @@ def _export_spans(value: dict[str, Any]) -> Iterator[_Span | None]:
                 )
 
 
-def _flat_span(span: Any) -> _Span | None:
+def _flat_span(span: Any) -> _ModelSpan | None:
     """Return a span whose attributes are an object."""
     if not isinstance(span, dict):
         return None
@@ -165,9 +165,11 @@ def _flat_span(span: Any) -> _Span | None:
     )
 
 
-def _new_span(ids: tuple[Any, ...], times: tuple[LogTime, LogTime], attributes: dict[str, Any], *, failed: bool) -> _Span | None:
+def _new_span(
+    ids: tuple[Any, ...], times: tuple[LogTime, LogTime], attributes: dict[str, Any], *, failed: bool
+) -> _ModelSpan | None:
     trace, id, parent = map(_text, ids)
-    return None if trace is None or id is None else _Span(trace, id, parent or None, *times, attributes, failed)
+    return None if trace is None or id is None else _ModelSpan(trace, id, parent or None, *times, attributes, failed)
 
 
 def _otlp_value(value: Any) -> Any:

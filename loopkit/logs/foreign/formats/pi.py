@@ -28,7 +28,7 @@ from loopkit.logs.foreign.entries import (
 )
 from loopkit.logs.foreign.logged_exchanges import engine_name
 from loopkit.logs.foreign.message_text import call_text, content_text, message_record
-from loopkit.logs.foreign.text_source import SourceLine, TextSource
+from loopkit.logs.foreign.text_source import TextLine, TextSource
 from loopkit.server.completion.usage import LARGEST
 
 __all__ = ["NAME", "entries", "recognises"]
@@ -41,7 +41,7 @@ ROLES = {"user": Role.User, "toolResult": Role.ToolResult, "system": Role.System
 FAILED = ("error", "aborted")
 
 
-class _Usage(Struct, rename="camel"):
+class _PiUsage(Struct, rename="camel"):
     input: int | None = None
     output: int | None = None
     cache_read: int | None = None
@@ -60,20 +60,20 @@ class _Usage(Struct, rename="camel"):
         )
 
 
-class _ContentBlock(Struct):
+class _PiBlock(Struct):
     type: str | None = None
 
 
-class _TextBlock(_ContentBlock):
+class _PiTextBlock(_PiBlock):
     text: Any = None
     name: Any = None
     arguments: Raw = Raw()
 
 
-B = TypeVar("B", bound=_ContentBlock)
+B = TypeVar("B", bound=_PiBlock)
 
 
-class _Message(Struct, Generic[B], rename="camel"):
+class _PiMessage(Struct, Generic[B], rename="camel"):
     role: str | None = None
     content: list[B] | str | None = None
     summary: str | None = None
@@ -82,7 +82,7 @@ class _Message(Struct, Generic[B], rename="camel"):
     model: str | None = None
     response_model: str | None = None
     response_id: str | None = None
-    usage: _Usage | None = None
+    usage: _PiUsage | None = None
     stop_reason: str | None = None
     timestamp: int | float | str | None = None
 
@@ -94,16 +94,16 @@ class _SessionEntry(Struct, Generic[B], rename="camel"):
     parent_id: str | None = None
     timestamp: str | None = None
     parent_session: str | None = None
-    message: _Message[B] | None = None
+    message: _PiMessage[B] | None = None
     content: list[B] | str | None = None
     summary: str | None = None
     provider: str | None = None
     model: str | None = None
-    usage: _Usage | None = None
+    usage: _PiUsage | None = None
 
 
-_lean = msgspec.json.Decoder(_SessionEntry[_ContentBlock])
-_full = msgspec.json.Decoder(_SessionEntry[_TextBlock])
+_lean = msgspec.json.Decoder(_SessionEntry[_PiBlock])
+_full = msgspec.json.Decoder(_SessionEntry[_PiTextBlock])
 
 
 def recognises(head: bytes) -> bool:
@@ -135,10 +135,10 @@ class _SessionReader:
     def __init__(self, source: TextSource) -> None:
         self._source = source
         self._session: str | None = None
-        self._last: _Message[Any] | None = None
+        self._last: _PiMessage[Any] | None = None
         "The last response. Entries without a model used its model."
 
-    def entries(self, entry: _SessionEntry[Any], place: SourceLine | None) -> Iterator[Entry]:
+    def entries(self, entry: _SessionEntry[Any], place: TextLine | None) -> Iterator[Entry]:
         kind = entry.type or "none"
         if kind == "session":
             self._session = entry.id
@@ -168,7 +168,7 @@ class _SessionReader:
             yield Link(**link)
 
     def _message(
-        self, entry: _SessionEntry[Any], message: _Message[Any], link: dict[str, Any], place: SourceLine | None
+        self, entry: _SessionEntry[Any], message: _PiMessage[Any], link: dict[str, Any], place: TextLine | None
     ) -> Iterator[Entry]:
         if message.role != "assistant":
             role = ROLES.get(message.role or "", Role.User)
@@ -182,24 +182,24 @@ class _SessionReader:
                 record=_record(role, text, link, place),
             )
             return
-        usage = (message.usage or _Usage()).to_usage()
+        usage = (message.usage or _PiUsage()).to_usage()
         if message.stop_reason in FAILED and not (usage.prompt_tokens or usage.completion_tokens):
             self._source.count_left_out(f"responses that ended with stop reason {message.stop_reason!r}")
             yield Link(**link)
             return
         self._last = message
-        yield self._request_entry(entry, message.usage or _Usage(), link)
+        yield self._request_entry(entry, message.usage or _PiUsage(), link)
         if place is not None:
             blocks = message.content if isinstance(message.content, list) else []
             calls = [call_text(block.name, block.arguments) for block in blocks if block.type == "toolCall"]
             text = "\n".join([each for each in (_text_of(message.content), *calls) if each])
             yield MessageEntry(**{**link, "id": None}, role=Role.Assistant, record=_record(Role.Assistant, text, link, place))
 
-    def _request_entry(self, entry: _SessionEntry[Any], usage: _Usage, link: dict[str, Any]) -> RequestEntry:
+    def _request_entry(self, entry: _SessionEntry[Any], usage: _PiUsage, link: dict[str, Any]) -> RequestEntry:
         message, last = entry.message, self._last
         if not is_plausible(*astuple(usage)):
             self._source.count_left_out(IMPLAUSIBLE)
-            usage = _Usage()
+            usage = _PiUsage()
         model = entry.model or (None if last is None else last.response_model or last.model)
         provider = entry.provider or (None if last is None else last.provider)
         started = None if message is None else message.timestamp
@@ -223,7 +223,7 @@ def _session_id_of(parent: str | None) -> str | None:
     return None if parent is None else parent.replace("\\", "/").rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
 
 
-def _record(role: Role, text: str | None, link: dict[str, Any], place: SourceLine | None) -> Record | None:
+def _record(role: Role, text: str | None, link: dict[str, Any], place: TextLine | None) -> Record | None:
     if place is None or text is None:
         return None
     return message_record(role, text, session=link["session"], time=link["time"], offset=place.offset)

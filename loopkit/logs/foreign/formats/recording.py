@@ -18,7 +18,7 @@ from loopkit.encoding import decode
 from loopkit.errors import TornLog
 from loopkit.logs.foreign.entries import Entry
 from loopkit.logs.foreign.logged_exchanges import LoggedExchange, exchange_entries
-from loopkit.logs.foreign.text_source import SourceLine, TextSource
+from loopkit.logs.foreign.text_source import TextLine, TextSource
 from loopkit.logs.own.impossible_reuse import why_impossible
 from loopkit.server.completion.usage import normalise
 from loopkit.session.concurrent_reads import retry_unfinished
@@ -75,18 +75,18 @@ def _exchanges(source: TextSource) -> Iterator[LoggedExchange]:
         )
 
 
-def _records(source: TextSource) -> Iterator[tuple[SourceLine, RecordedRequest]]:
+def _records(source: TextSource) -> Iterator[tuple[TextLine, RecordedRequest]]:
     """Yield the sound lines before the first damaged one, as for sessions."""
     path = source.path
     try:  # count first: the end may still be written
         sound = retry_unfinished(path.parent, lambda: sum(len(block.lines) for block in checked_blocks(path)))
     except TornLog as torn:
-        source.add_fault(SourceLine(b"", torn.line, torn.offset), torn.why, at_end=torn.at_end)
+        source.add_fault(TextLine(b"", torn.line, torn.offset), torn.why, at_end=torn.at_end)
         sound = torn.line - 1
     for block in checked_blocks(path) if sound else ():
         offset = block.offset
         for number, data in enumerate(block.lines, block.line):
-            line = SourceLine(data, number, offset)
+            line = TextLine(data, number, offset)
             try:
                 yield line, decode_recorded(body_of(data) + b"}")
             except ValueError as error:
