@@ -76,6 +76,4 @@ def gate(what: Loadable, max_lost: int = 0, *, errors: Errors = "raise") -> Gate
     share = f" {explained / lost:.0%} of the lost tokens have a known cause." if lost else ""
     total = f"{counted(lost, 'token')} lost; at most {max_lost:,} allowed."
     total += f" {reported:,} of {counted(len(usage), 'request')} report cached tokens.{share}{partial}"
-    return Gate(
-        ok=lost <= max_lost, lost_tokens=lost, lines=(*describe_losses(losses), *notes, total)
-    )
+    return Gate(ok=lost <= max_lost, lost_tokens=lost, lines=(*describe_losses(losses), *notes, total))

@@ -18,7 +18,8 @@ from loopkit.errors import LogError, LoopkitError, SessionIOError, TornLog, desc
 from loopkit.logs.find import PARTS, File
 from loopkit.logs.foreign import formats
 from loopkit.logs.frames.columns import Part
-from loopkit.logs.own.reader import read_epoch, read_replay
+from loopkit.logs.own.epoch_reader import read_epoch
+from loopkit.logs.own.replay_reader import read_replay
 from loopkit.logs.problems import Errors, Problem, problem_of
 from loopkit.session.concurrent_reads import is_locked
 from loopkit.session.journal import Fault, checked_blocks, open_regular

@@ -564,7 +564,7 @@ def test_a_loss_that_does_not_say_all_ends_a_replay(home: Path, right: bytes, wr
     path.write_bytes(first + close_line(second[:-19].replace(right, wrong), int(first[-11:-3], 16))[0])
     logs = load(home, errors="report")
     [problem] = logs.unread
-    assert (problem.line, problem.why) == (2, "tokens were lost, and it does not say of how many or why")
+    assert (problem.line, problem.why) == (2, "it reports lost tokens without their cause or counts")
     assert len(logs.usage) == 3 + 1
     assert logs.diagnose().requests == 3
 

@@ -1,1 +1,1 @@
-"""loopkit's own log format, read fast."""
+"""Fast reading of loopkit's own log format."""

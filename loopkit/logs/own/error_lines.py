@@ -1,7 +1,4 @@
-"""Faults of a log of ours, named with their lines: these are looked up when there is a fault, for that is rare.
-
-Knows nothing of how lines are read, nor of what was asked for.
-"""
+"""Error messages with line numbers, which are computed only when there is an error."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ import msgspec
 from loopkit.errors import SessionIOError, TornLog
 from loopkit.logs.frames.columns import times
 
-__all__ = ["offset_of", "session_dir", "times_named", "torn_at"]
+__all__ = ["locate_invalid_time", "offset_of", "session_dir", "torn_at"]
 
-HEAD = re.compile(rb'\{"kind":"\w+","time":"(.{0,27})')
+HEADER = re.compile(rb'\{"kind":"\w+","time":"(.{0,27})')
 
 
 class _Timed(msgspec.Struct):
@@ -29,44 +26,46 @@ _timed = msgspec.json.Decoder(_Timed)
 
 
 def session_dir(path: Path) -> Path | None:
-    """The session that a log belongs to; None where it is a replay's."""
+    """Return the directory of the session that a log belongs to; None for a replay log."""
     return None if path.parent.name == "replays" else path.parent
 
 
 def torn_at(path: Path, index: int, why: str, *, at_end: bool = False) -> TornLog:
-    """The error that names the line of this index."""
-    where = session_dir(path)
-    return TornLog(str(path), index + 1, offset_of(path, index), why, None if where is None else str(where), at_end=at_end)
+    """Return the error for the line with this index."""
+    directory = session_dir(path)
+    return TornLog(
+        str(path), index + 1, offset_of(path, index), why, None if directory is None else str(directory), at_end=at_end
+    )
 
 
 def offset_of(path: Path, index: int) -> int:
-    """Where the line of this index begins."""
+    """Return the byte offset of the line with this index."""
     with path.open("rb") as file:
         return sum(map(len, islice(file, index)))
 
 
 @contextmanager
-def times_named(path: Path) -> Iterator[None]:
-    """Times are read many at once; where one is none, name its line."""
+def locate_invalid_time(path: Path) -> Iterator[None]:
+    """Turn a `ValueError` about timestamps, which are parsed together, into a `TornLog` that names the line."""
     try:
         yield
     except ValueError as error:
         with path.open("rb") as file:
             for index, line in enumerate(file):
-                if not all(map(_is_moment, _times_of(line))):
-                    raise torn_at(path, index, "its time is no moment") from None
-        raise SessionIOError(str(path), "read", "it was changed meanwhile") from error
+                if not all(map(_is_timestamp, _times_of(line))):
+                    raise torn_at(path, index, "its timestamp is invalid") from None
+        raise SessionIOError(str(path), "read", "the file was changed meanwhile") from error
 
 
 def _times_of(line: bytes) -> Iterator[bytes | str]:
-    """A line's time, as it stands at its place and as a decoder finds it: another writer may have told it twice."""
-    if head := HEAD.match(line):
-        yield head[1]
+    """Yield a line's timestamp at its fixed position, and as decoded: another program may have written it twice."""
+    if header := HEADER.match(line):
+        yield header[1]
     with suppress(ValueError, RecursionError):
         yield _timed.decode(line).time
 
 
-def _is_moment(time: bytes | str) -> bool:
+def _is_timestamp(time: bytes | str) -> bool:
     try:
         times([time])
     except ValueError:

@@ -1,7 +1,6 @@
-"""Reports of more cached tokens than a prompt can have: problems with their lines, of which no frame holds a negative loss.
+"""Detection of impossible reuse: more cached tokens reported than the prompt can have.
 
-llama.cpp, vLLM and SGLang read at least a prompt's last token, so that a count of the whole prompt is impossible, too; hosted
-engines may count in blocks, and only what is above the prompt is. Knows nothing of how lines are read.
+Some engines always process the last token of a prompt, so the whole prompt is impossible, too.
 """
 
 from __future__ import annotations
@@ -22,43 +21,44 @@ from loopkit.logs.own.error_lines import offset_of, torn_at
 from loopkit.logs.problems import Problem
 from loopkit.server.completion.usage import normalise
 
-__all__ = ["impossible_in", "reported_in", "why_impossible"]
+__all__ = ["find_impossible", "reported_usage", "why_impossible"]
 
 
 def why_impossible(cached: int | None, prompt: int | None, engine: str | None) -> str | None:
-    """Say why so many tokens cannot have been cached; None where they can.
+    """Return why a number of cached tokens is impossible, or None if it is possible.
 
     Examples
     --------
     >>> why_impossible(50, 50, "llama.cpp")
-    'cached tokens 50 of a prompt of 50: at least one more is always read'
+    '50 cached tokens reported for a prompt of 50, but at least one token is always processed'
     >>> why_impossible(50, 50, "openai")
     """
     if not cached or prompt is None or cached <= prompt - engines.find(engine).processes_last_token:
         return None
-    return f"cached tokens {cached} of a prompt of {prompt}: at least one more is always read"
+    why = "" if cached > prompt else ", but at least one token is always processed"
+    return f"{cached} cached tokens reported for a prompt of {prompt}{why}"
 
 
-def reported_in(records: Sequence[UsageRecord | ReplayRecord], before: int) -> dict[int, Raw]:
-    """What servers said that does not add up, by row; ``before`` is the number of rows before these."""
+def reported_usage(records: Sequence[UsageRecord | ReplayRecord], before: int) -> dict[int, Raw]:
+    """Return inconsistent usage as the server reported it, by row; ``before`` is the number of rows before these."""
     return {row: record.reported for row, record in enumerate(records, before) if record.reported is not UNSET}
 
 
-def impossible_in(
+def find_impossible(
     path: Path, engine: str | None, usage: Columns, lines: NDArray[np.integer[Any]], reported: Mapping[int, Raw]
 ) -> tuple[Problem, ...]:
-    """The problems of one log of ours; ``lines`` are the indices of its requests' lines.
+    """Return the problems of one log. ``lines`` are the line indices of its requests.
 
     Raises
     ------
     TornLog
-        Where what a server said is no object.
+        If the reported usage is not a JSON object.
     """
     cached, prompt = usage["cached_tokens"], usage["prompt_tokens"]
     found: dict[int, str | None] = {}
-    for row, said in reported.items():
+    for row, raw in reported.items():
         try:
-            report = decode(bytes(said), dict[str, Any])
+            report = decode(bytes(raw), dict[str, Any])
         except ValueError as error:
             raise torn_at(path, int(lines[row]), f"reported: {error}") from None
         if cached[row] < 0:

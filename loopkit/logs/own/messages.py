@@ -1,6 +1,6 @@
-"""What is read of a session's log a second time, and only when it is asked for: its messages, and its requests rebuilt.
+"""Messages and rebuilt requests of a session log, for which the log is read a second time.
 
-As far as the log was read the first time, so that frames of one load agree. Knows nothing of dataframes.
+Reading ends where the first reading ended, so that the frames of one load agree.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ __all__ = ["read_messages", "read_requests"]
 
 
 def read_messages(path: Path, lines: int, *, content: bool, system: bool = True) -> Columns:
-    """Read the messages of an epoch, in the order in which they are sent.
+    """Read the messages of an epoch, in the order in which they were sent.
 
     Parameters
     ----------
     path : Path
         ``<session directory>/<epoch>.jsonl``
     lines : int
-        How many of the first lines count.
+        Number of lines to read.
     content : bool
         Whether to keep their text.
     system : bool
-        Whether the baseline's is among them; False where it is known not to be the one that was sent.
+        Whether to include the system message; False if the baseline is known not to match.
 
     Raises
     ------
     TornLog, BaselineError, SessionIOError
-        Where the log, or its baseline, is not what a session writes.
+        If the log or its baseline is damaged.
     LogError
-        Where it is shorter now.
+        If the log has become shorter.
     """
     return message_columns(_messages(path, lines, content=content, system=system))
 
 
 def _messages(path: Path, lines: int, *, content: bool, system: bool) -> Iterator[Message]:
-    index = carried = turn = 0
+    position = carried = turn = 0
     for record in _records(path, lines):
         if isinstance(record, SessionStart):
             carried = 0 if record.carried is UNSET else record.carried.records
@@ -60,12 +60,12 @@ def _messages(path: Path, lines: int, *, content: bool, system: bool) -> Iterato
         sent = message_of(record)
         if sent is None or not isinstance(record, (User, Assistant, ToolResult)):
             continue
-        index += 1
-        if index > carried:
+        position += 1
+        if position > carried:
             turn += isinstance(record, User) or not turn
         yield message(
-            turn if index > carried else None,
-            index,
+            turn if position > carried else None,
+            position,
             sent.role,
             encode_message(sent),
             tool=record.name if isinstance(record, ToolResult) else None,
@@ -81,9 +81,9 @@ def read_requests(path: Path, lines: int) -> Iterator[Observation]:
     Raises
     ------
     TornLog, BaselineError, SessionIOError
-        Where the log, or its baseline, is not what a session writes.
+        If the log or its baseline is damaged.
     LogError
-        Where the log is shorter now.
+        If the log has become shorter.
     """
     records = list(_records(path, lines))
     start = records[0]
@@ -105,4 +105,4 @@ def _records(path: Path, lines: int) -> Iterator[LogRecord]:
             raise torn(Fault(str(path), block.line + at, block.offset_of(at), why), path.parent)
         if block.line + len(block.lines) > lines:
             return
-    raise LogError(str(path), "it has changed since it was loaded", "Load it again")
+    raise LogError(str(path), "the log has changed since it was loaded", "Load it again")

@@ -16,7 +16,7 @@ from loopkit.encoding import crc32
 from loopkit.errors import TornLog
 from loopkit.logs.own import checksums
 from loopkit.logs.own.checksums import SLACK, Lines, sound_lines
-from loopkit.logs.own.headers import heads
+from loopkit.logs.own.headers import parse_headers
 from loopkit.session.journal import body_of, checked_blocks, close_line
 from tests.logs.make import assistant, closed, end, loss, result, start, usage, user
 
@@ -214,14 +214,14 @@ def _lines(bodies: list[bytes]) -> Lines:
 
 
 def test_a_head_that_is_none_is_told_wherever_it_is_wrong() -> None:
-    kinds, times = heads(_lines(BODIES))
+    kinds, times = parse_headers(_lines(BODIES))
     assert kinds.tobytes() == b"suaglte"
     assert [moment.decode() for moment in times.tolist()] == [record.time for record in RECORDS]
     for index, body in enumerate(BODIES):
         length = body.index(b'"time":"') + len(b'"time":"')
         wrong = [body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :] for at in range(length)]
         wrong += [body[:at] + b" " + body[at:] for at in range(length)] + [body[:at] for at in range(length)]
-        kinds, _ = heads(_lines([line for each in wrong for line in (BODIES[0], each, BODIES[index])]))
+        kinds, _ = parse_headers(_lines([line for each in wrong for line in (BODIES[0], each, BODIES[index])]))
         assert kinds[1::3].tolist() == [0] * len(wrong)
         assert kinds[0::3].all()
         assert kinds[2::3].all()
@@ -235,4 +235,4 @@ def test_a_line_shorter_than_a_head_has_none(tmp_path: Path, monkeypatch: pytest
         for number in range(64):
             for short in (b"", b"x"):
                 path.write_bytes(b"".join(closed([b"%d" % number, short])))
-                assert not any(heads(lines)[0].any() for lines in sound_lines(path))
+                assert not any(parse_headers(lines)[0].any() for lines in sound_lines(path))

@@ -14,7 +14,7 @@ from loopkit.logs.loading import load
 
 HOME = Path(__file__).parents[3] / "data" / "malformed"
 FOUND = [
-    ("another-session", 1, 0, 1, 0, "it says that it is epoch 0 of session lima"),
+    ("another-session", 1, 0, 1, 0, "it belongs to epoch 0 of session lima"),
     ("blank-line", 5, 1085, 1, 1, "a blank line of 2 bytes"),
     ("bom", 1, 0, 1, 0, "a byte order mark (BOM)"),
     ("carried-too-few", 4, 683, 1, 0, "3 carried records should follow the session_start, not 2"),
@@ -46,11 +46,11 @@ FOUND = [
     ("number-changed", 7, 1361, 1, 1, "its crc is "),
     ("number-infinite", 7, 1362, 1, 1, "Number out of range - at `$.usage.prompt_ms`"),
     ("number-nan", 7, 1357, 1, 1, "JSON is malformed: invalid character"),
-    ("record-after-the-end", 13, 2954, 1, 3, "this record cannot stand here"),
+    ("record-after-the-end", 13, 2954, 1, 3, "a record of this kind must not follow here"),
     ("start-missing", 1, 0, 1, 0, "the first record is not a session_start"),
     ("text-changed", 6, 1259, 1, 1, "its crc is "),
-    ("time-is-none", 9, 2132, 1, 2, "its time is no moment"),
-    ("two-users", 10, 2229, 1, 2, "this record cannot stand here"),
+    ("time-is-none", 9, 2132, 1, 2, "its timestamp is invalid"),
+    ("two-users", 10, 2229, 1, 2, "a record of this kind must not follow here"),
     ("type-wrong", 7, 1357, 1, 1, "Expected `int`, got `str` - at `$.request`"),
 ]
 "Session, line, byte offset, damaged lines, requests before it, and how the reason begins."

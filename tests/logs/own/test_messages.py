@@ -86,9 +86,9 @@ def test_a_log_that_is_shorter_than_when_it_was_loaded_is_not_asked_for_more(tmp
     write_session(tmp_path, "a", TOOLS)
     logs = load(tmp_path)
     write_session(tmp_path, "a", [start("a"), *kept(2)])
-    with pytest.raises(LogError, match="it has changed since it was loaded"):
+    with pytest.raises(LogError, match="the log has changed since it was loaded"):
         _ = logs.messages
-    with pytest.raises(LogError, match="it has changed since it was loaded"):
+    with pytest.raises(LogError, match="the log has changed since it was loaded"):
         list(logs.requests())
     write_session(tmp_path, "a", TOOLS)
     assert len(logs.messages) == 7

@@ -14,10 +14,10 @@ from loopkit.contract.records import LogRecord
 from loopkit.encoding import sha256
 from loopkit.errors import SessionIOError, TornLog
 from loopkit.logs.loading import load
-from loopkit.logs.own import reader
+from loopkit.logs.own import epoch_reader
 from loopkit.logs.own.checksums import Lines
-from loopkit.logs.own.headers import Heads, heads
-from loopkit.logs.own.reader import GROUPS
+from loopkit.logs.own.epoch_reader import GROUPS
+from loopkit.logs.own.headers import Headers, parse_headers
 from loopkit.session.disk import DirectoryLock
 from loopkit.session.journal import body_of, close_line
 from tests.logs.make import assistant, closed, end, kept, loss, replay, result, start, usage, user, write, write_session
@@ -76,17 +76,17 @@ def refusal(path: Path) -> str:
     [
         ([], "1: there is no whole record"),
         (WHOLE[1:], "1: the first record is not a session_start"),
-        ([start("b")], "1: it says that it is epoch 0 of session b"),
-        ([start("a", 1)], "1: it says that it is epoch 1 of session a"),
+        ([start("b")], "1: it belongs to epoch 0 of session b, which does not match the path"),
+        ([start("a", 1)], "1: it belongs to epoch 1 of session a, which does not match the path"),
         (WHOLE[:2], "2: the last group of records is unfinished"),
         (WHOLE[:3], "2: the last group of records is unfinished"),
         (WHOLE[:6], "6: the last group of records is unfinished"),
-        ([*WHOLE[:4], WHOLE[3]], "5: this record cannot stand here"),
-        ([*WHOLE[:4], start("a")], "5: this record cannot stand here"),
-        ([*WHOLE[:1], result(1, 1, "c")], "2: this record cannot stand here"),
-        ([*WHOLE[:1], user(1), user(2)], "3: this record cannot stand here"),
-        ([*WHOLE[:7], *WHOLE[7:8], *WHOLE[7:8]], "9: this record cannot stand here"),
-        ([*WHOLE, end(9), user(10)], "13: this record cannot stand here"),
+        ([*WHOLE[:4], WHOLE[3]], "5: a record of this kind must not follow here"),
+        ([*WHOLE[:4], start("a")], "5: a record of this kind must not follow here"),
+        ([*WHOLE[:1], result(1, 1, "c")], "2: a record of this kind must not follow here"),
+        ([*WHOLE[:1], user(1), user(2)], "3: a record of this kind must not follow here"),
+        ([*WHOLE[:7], *WHOLE[7:8], *WHOLE[7:8]], "9: a record of this kind must not follow here"),
+        ([*WHOLE, end(9), user(10)], "13: a record of this kind must not follow here"),
         ([start("a", carried=3), *kept(1)], "4: 3 carried records should follow the session_start, not 2"),
         ([start("a", carried=2), user(1)], "3: 2 carried records should follow the session_start, not 1"),
     ],
@@ -134,7 +134,7 @@ def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
         for at in (0, 1, 3, 6, 7, 8, 10):
             path.write_bytes(whole)
             again(path, at, right, wrong)
-            assert refusal(path) == f"{at + 1}: its time is no moment"
+            assert refusal(path) == f"{at + 1}: its timestamp is invalid"
 
 
 @pytest.mark.parametrize("at", [0, 3, 7])
@@ -142,7 +142,7 @@ def test_a_time_that_is_told_twice_is_refused_where_it_is_none(at: int, tmp_path
     path = log_of(tmp_path, WHOLE)
     last = path.read_bytes().splitlines()[at][:-18].rpartition(b",")[2]
     again(path, at, last, last + b',"time":"2026-02-30T00:00:00.000000Z"')
-    assert refusal(path) == f"{at + 1}: its time is no moment"
+    assert refusal(path) == f"{at + 1}: its timestamp is invalid"
 
 
 @pytest.mark.parametrize(
@@ -177,14 +177,14 @@ def test_a_log_that_goes_while_it_is_read_makes_no_other_error(
     again(path, 6, b'"attempts":1', wrong)
     whole = path.read_bytes()
 
-    def going(lines: Lines) -> Heads:
+    def going(lines: Lines) -> Headers:
         if changed is None:
             path.unlink(missing_ok=True)
         else:
             path.write_bytes(changed)
-        return heads(lines)
+        return parse_headers(lines)
 
-    monkeypatch.setattr(reader, "heads", going)
+    monkeypatch.setattr(epoch_reader, "parse_headers", going)
     with pytest.raises((SessionIOError, TornLog)):
         load(path)
     path.write_bytes(whole)
@@ -194,7 +194,7 @@ def test_a_log_that_goes_while_it_is_read_makes_no_other_error(
 def test_a_line_that_ends_in_its_time_is_named(tmp_path: Path) -> None:
     path = log_of(tmp_path, WHOLE)
     again(path, 1, path.read_bytes().splitlines()[1][28:-18], b"")
-    assert refusal(path) == "2: its time is no moment"
+    assert refusal(path) == "2: its timestamp is invalid"
 
 
 def test_the_first_of_several_faults_is_raised(tmp_path: Path) -> None:
