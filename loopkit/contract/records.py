@@ -29,7 +29,7 @@ __all__ = [
     "ReplayRecord",
     "ServerFacts",
     "SessionStart",
-    "Settled",
+    "Stored",
     "TagsFacts",
     "ToolResult",
     "Usage",
@@ -38,7 +38,7 @@ __all__ = [
     "decode_record",
     "decode_replay",
     "encode_record",
-    "settle",
+    "encode_stored",
 ]
 
 FORMAT = 1
@@ -296,20 +296,20 @@ def encode_record(record: LogRecord | ReplayRecord) -> bytes:
         ...
     loopkit.errors.EncodeError: user.time cannot be encoded: 'yesterday' is not a Timestamp. Nothing was written
     """
-    return settle(record).data
+    return encode_stored(record).data
 
 
 _AnyRecord = TypeVar("_AnyRecord", bound=LogRecord | ReplayRecord)
 
 
-class Settled(NamedTuple, Generic[_AnyRecord]):
+class Stored(NamedTuple, Generic[_AnyRecord]):
     """A record as a reader will decode it, and its bytes."""
 
     record: _AnyRecord
     data: bytes
 
 
-def settle(record: _AnyRecord) -> Settled[_AnyRecord]:
+def encode_stored(record: _AnyRecord) -> Stored[_AnyRecord]:
     """Encode a record, and return it as a reader will decode it, so that memory and log agree.
 
     Raises
@@ -330,7 +330,7 @@ def settle(record: _AnyRecord) -> Settled[_AnyRecord]:
         names = (name for name in record.__struct_fields__ if getattr(record, name) != getattr(decoded, name, UNSET))
         raise EncodeError(f"{kind}.{next(names, '')}", "decoding it gives another value")
     # In other records, a float member may contain the int 5. It equals 5.0 and is written as 5.0.
-    return Settled(cast(_AnyRecord, decoded), data if plain else encode_texts(decoded, kind))
+    return Stored(cast(_AnyRecord, decoded), data if plain else encode_texts(decoded, kind))
 
 
 def decode_record(data: bytes) -> LogRecord:

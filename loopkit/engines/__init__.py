@@ -38,7 +38,7 @@ __all__ = [
 ENGINES: Final[tuple[Engine, ...]] = (LlamaCpp(), VLLM(), SGLang(), Ollama(), Anthropic(), OpenAI(), DeepSeek(), Gemini())
 """Every known engine."""
 UNKNOWN: Final[Engine] = OwnServer()
-"""An engine of which nothing is known."""
+"""An unknown engine: only bounds are known."""
 
 _BY_NAME = {engine.name: engine for engine in ENGINES}
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from loopkit.contract.baseline import Baseline
-from loopkit.contract.records import Forked, LogRecord, SessionStart, settle
+from loopkit.contract.records import Forked, LogRecord, SessionStart, encode_stored
 from loopkit.encoding import sha256
 from loopkit.errors import (
     BaselineError,
@@ -214,7 +214,7 @@ def encode_records(records: Sequence[LogRecord], after: Tail) -> Encoded:
     lines: list[bytes] = []
     kept: list[LogRecord] = []
     for record in records:
-        stored = settle(record)
+        stored = encode_stored(record)
         why = order.add(stored.record)
         if why:
             raise OutOfOrder(str(record.__struct_config__.tag), why)

@@ -26,7 +26,7 @@ class Expectation(NamedTuple):
     lost_tokens: int
     "Tokens that were lost; 0 if none, or if it is unknown."
     shortfall: str | None
-    "Why fewer tokens than possible are cached, if that is nobody's fault."
+    "Why fewer tokens than possible are cached, if nobody can fix it."
 
 
 def estimated_block(cached: Iterable[int | None]) -> int | None:

@@ -130,7 +130,7 @@ def divergence(a: Request | Prompt | bytes, b: Request | Prompt | bytes) -> Dive
 
 
 def _of_texts(a: bytes, b: bytes) -> Divergence | None:
-    """Compare two bodies of which at least one cannot be split into members."""
+    """Compare two bodies, at least one of them not splittable into members."""
     if first_difference(a, b) == min(len(a), len(b)):
         return None
     found = in_text("body", a.decode("utf-8", "replace"), b.decode("utf-8", "replace"))

@@ -25,7 +25,7 @@ def message_record(role: Role, text: str, *, session: str, time: LogTime, offset
 
 
 def content_text(content: Any) -> str:
-    r"""Return the text of a message's content: a string, or blocks, of which those with a text are joined by line feeds.
+    r"""Return the text of a message's content: a string, or the texts of its blocks joined by line feeds.
 
     Examples
     --------

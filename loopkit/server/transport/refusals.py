@@ -1,7 +1,7 @@
 """What a server's error means: a context that was exceeded, or a refusal with its message.
 
 The same object comes with an HTTP error status, inside a 200, and in the middle of a stream; all three are read here. A context
-error is known by its type and by its message, since servers agree on neither. Pure: knows nothing of HTTP or of keys.
+error is known by its type and by its message, since servers agree on neither.
 """
 
 from __future__ import annotations
