@@ -1,8 +1,8 @@
 """llama-server's log: prompt, cached, processed and generated tokens of each slot task. A task is a request.
 
 The log has no texts and no absolute times. A task follows the request whose tokens it found in the cache completely, in any slot.
-It also follows the last request in its slot, if at least half of that was reused. In doubt, a task starts a new conversation, with
-no expected reuse. Conversations are called ``<file>.1``, ``<file>.2``, …. Reads the log formats of 2025 and 2026.
+It also follows the last request in its slot, if at least half of that was reused. In doubt, a task starts a new conversation
+without expected reuse. Conversations are called ``<file>.1``, ``<file>.2``, …. Reads the log formats of 2025 and 2026.
 """
 
 from __future__ import annotations
