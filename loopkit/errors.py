@@ -63,7 +63,7 @@ class LoopkitError(Exception):
 
     def __init_subclass__(cls) -> None:
         if "__annotations__" in vars(cls):
-            dataclass(eq=False, repr=False)(cls)
+            dataclass(eq=False, repr=False, match_args=False)(cls)
 
     def __post_init__(self) -> None:
         declared = fields(self)  # type: ignore[arg-type]  # every class with fields is a dataclass

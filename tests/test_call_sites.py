@@ -17,7 +17,7 @@ NAMES = {"neutralise", "neutralise_report"}
 LOGGED = {
     "contract.baseline": 1,  # the memory block
     "loop.epochs": 1,  # a summary, or a text of the person's own, that a new epoch begins with
-    "loop.foreign": 1,  # descriptions of foreign tools
+    "loop.tools.foreign_schemas": 1,  # descriptions of foreign tools
     "loop.loop": 1,  # the user's message
     "loop.turn": 1,  # every tool message, after the cap
 }

@@ -168,7 +168,7 @@ def test_a_write_of_nothing_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
         faulty = Faulty(lambda name, at: None)
         monkeypatch.setattr(disk, "os", faulty)
         faulty.__dict__["write"] = lambda fd, data: 0
-        with pytest.raises(SessionIOError, match="wrote nothing"):
+        with pytest.raises(SessionIOError, match="wrote 0 bytes"):
             session.append(end())
         del faulty.__dict__["write"]
         session.append(end())
@@ -225,7 +225,7 @@ def test_a_log_that_something_else_made_longer_is_not_gone_on_with(tmp_path: Pat
     create(tmp_path).close()
     path = Session.dir_for(tmp_path, ID) / "0.jsonl"
     size = path.stat().st_size
-    with pytest.raises(SessionIOError, match="Something else writes to it"):
+    with pytest.raises(SessionIOError, match="Another program writes to the file"):
         disk.AppendFile(path, size - 1)
     assert path.stat().st_size == size
 
