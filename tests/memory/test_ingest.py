@@ -154,7 +154,7 @@ def test_a_source_that_moved_is_traced_to_its_new_place(tmp_path: Path) -> None:
 
 
 def test_what_holds_no_transcript_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="nothing is there"):
+    with pytest.raises(LogError, match="the path does not exist"):
         Memory(tmp_path).ingest(tmp_path / "nowhere", project=PERU)
     session = filled_session(tmp_path)
     session.close()
@@ -338,5 +338,5 @@ def test_a_damaged_file_hides_no_other_where_it_is_to_be_reported(tmp_path: Path
 
 
 def test_another_word_for_errors_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="'ignore' is neither"):
+    with pytest.raises(InvalidConfig, match="it must be 'raise' or 'report'; got 'ignore'"):
         Memory(tmp_path).ingest([], project=PERU, errors="ignore")  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["BOM", "DECOMPRESS_ERRORS", "first_member_names", "open_log"]
+__all__ = ["BOM", "DECOMPRESS_ERRORS", "first_member_names", "open_log", "read_range"]
 
 BOM = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -24,6 +24,13 @@ def open_log(path: Path) -> BinaryIO:
         return file
     file.close()
     return gzip.open(path)  # type: ignore[return-value]
+
+
+def read_range(path: Path, offset: int, size: int) -> bytes:
+    """Read bytes of a file, at an offset in its decompressed content."""
+    with open_log(path) as file:
+        file.seek(offset)
+        return file.read(size)
 
 
 def first_member_names(head: bytes) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,17 @@ def test_no_session_of_ours_is_taken_for_one(tmp_path: Path) -> None:
     for path in golden.rglob("*.jsonl"):
         found = recognise(path)
         assert found is None or found.NAME == "recorded", path
+
+
+@pytest.mark.parametrize("sample", ["openai/requests.jsonl", "openai/uncached.jsonl", "litellm/spend.jsonl"])
+def test_a_gzipped_log_gives_the_same_bodies_and_losses(sample: str, tmp_path: Path) -> None:
+    plain, packed = tmp_path / "plain" / "log.jsonl", tmp_path / "packed" / "log.jsonl"
+    for path, data in (
+        (plain, (HERE.parent / sample).read_bytes()),
+        (packed, gzip.compress((HERE.parent / sample).read_bytes())),
+    ):
+        path.parent.mkdir()
+        path.write_bytes(data)
+    one, other = lk.load(plain), lk.load(packed)
+    assert one.cache_loss.equals(other.cache_loss)
+    assert [getattr(each, "body", None) for each in one.requests()] == [getattr(each, "body", None) for each in other.requests()]

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from loopkit.encoding import decode
 from loopkit.logs.foreign.entries import Entry
-from loopkit.logs.foreign.log_file import first_member_names
+from loopkit.logs.foreign.log_file import first_member_names, read_range
 from loopkit.logs.foreign.logged_exchanges import LoggedExchange, embedded_json, exchange_entries, response_facts, to_log_time
 from loopkit.logs.foreign.text_source import TextLine, TextSource
 
@@ -142,6 +142,4 @@ def _body_in(row: Mapping[str, Raw]) -> bytes:
 
 def _body(path: Path, offset: int, size: int) -> bytes:
     """Read a request body from its line."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        return _body_in(decode(file.read(size), dict[str, Raw]))
+    return _body_in(decode(read_range(path, offset, size), dict[str, Raw]))

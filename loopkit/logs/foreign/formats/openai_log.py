@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 
 from loopkit.encoding import decode, encode
 from loopkit.logs.foreign.entries import Entry
-from loopkit.logs.foreign.log_file import first_member_names
+from loopkit.logs.foreign.log_file import first_member_names, read_range
 from loopkit.logs.foreign.logged_exchanges import LoggedExchange, embedded_json, exchange_entries, response_facts, to_log_time
 from loopkit.logs.foreign.text_source import TextSource
 
@@ -129,7 +129,5 @@ def _body_in(row: _LogLine, line: bytes) -> bytes:
 
 def _body(path: Path, offset: int, size: int) -> bytes:
     """Read a request body from its line."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        line = file.read(size)
+    line = read_range(path, offset, size)
     return _body_in(_decoder.decode(line), line)

@@ -17,6 +17,7 @@ from loopkit.contract.recording import RecordedRequest, decode_recorded
 from loopkit.encoding import decode
 from loopkit.errors import TornLog
 from loopkit.logs.foreign.entries import Entry
+from loopkit.logs.foreign.log_file import read_range
 from loopkit.logs.foreign.logged_exchanges import LoggedExchange, exchange_entries
 from loopkit.logs.foreign.text_source import TextLine, TextSource
 from loopkit.logs.own.impossible_reuse import why_impossible
@@ -99,6 +100,4 @@ def _records(source: TextSource) -> Iterator[tuple[TextLine, RecordedRequest]]:
 
 def _body(path: Path, offset: int, size: int) -> bytes:
     """Read a request body from its line."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        return decode_recorded(body_of(file.read(size)) + b"}").body.encode("utf-8")
+    return decode_recorded(body_of(read_range(path, offset, size)) + b"}").body.encode("utf-8")
