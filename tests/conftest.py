@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 from loopkit.server.client import Server
 from loopkit.server.opening import serve
 from loopkit.session.verify import verify
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that: Ctrl-C would do nothing in the tests of it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SENDING = {"loop", "record", "replay", "widgets"}
 "Rooms whose tests make sessions by sending requests; elsewhere logs are written by hand, or damaged on purpose."

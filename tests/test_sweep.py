@@ -274,7 +274,7 @@ def test_a_sweep_that_is_killed_runs_only_what_is_missing(kind: str, number: int
         assert child.stdout.read() == (b"interrupted\n" if number == signal.SIGINT else b"")
     finally:
         child.kill()
-        child.wait()
+        child.wait(30)
         child.stdout.close()
     frame = sweep.run(odd_fails_first, {"x": range(8)}, tmp_path, "s")
     assert frame["twice"].tolist() == [2 * x for x in range(8)]

@@ -73,7 +73,7 @@ def test_listening_takes_records_until_it_is_interrupted(tmp_path: Path) -> None
                 break
         assert (answer["taken"], [each["line"] for each in answer["refused"]]) == (2, [2])
         listening.send_signal(signal.SIGINT)
-        assert listening.wait() == 130
+        assert listening.wait(30) == 130
     assert not path.exists()
     assert len(Memory(tmp_path).nodes()) == 1
 

@@ -26,9 +26,7 @@ def begin(server: Server, home: Path) -> Loop:
 
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "loopkit.cli", "check", *map(str, arguments)], capture_output=True, text=True
-    )
+    return subprocess.run([sys.executable, "-m", "loopkit.cli", "check", *map(str, arguments)], capture_output=True, text=True)
 
 
 @pytest.mark.server

@@ -39,7 +39,7 @@ def begin(server: Server, home: Path, id: str = "s", **more: Any) -> Loop:
 def scripted(*answers: Sequence[Step], context_size: int | None = None) -> Iterator[tuple[Server, Scripted]]:
     """A server that gives these answers to chat completions, taken for llama.cpp without its other endpoints."""
     found = Detected("llama.cpp", None, None, context_size)
-    with Scripted(answers, only="/chat/completions") as script, Server(Wire(script.url), found) as server:
+    with Scripted(answers, only="/chat/completions") as script, Server(Wire(script.url, timeout=30), found) as server:
         server._tags = DEFAULT
         yield server, script
 
@@ -49,7 +49,7 @@ def relayed(server: Server) -> Iterator[tuple[Server, Relay]]:
     """The real server, seen through a socket that keeps what was sent to it."""
     assert server._child is not None
     found = Detected("llama.cpp", server.build, server.model)
-    with Relay(server.url) as relay, Server(Wire(relay.url, api_key=server._child.key), found) as through:
+    with Relay(server.url) as relay, Server(Wire(relay.url, api_key=server._child.key, timeout=30), found) as through:
         through._tags = server.tags()
         yield through, relay
 

@@ -78,7 +78,7 @@ def gated(server: Server, at: int) -> Iterator[Server]:
     assert server._child is not None
     with (
         Gate(server.url, at) as gate,
-        Server(Wire(gate.url, api_key=server._child.key), Detected("llama.cpp", None, "tiny")) as through,
+        Server(Wire(gate.url, api_key=server._child.key, timeout=30), Detected("llama.cpp", None, "tiny")) as through,
     ):
         through._tags = server.tags()
         yield through
@@ -266,7 +266,7 @@ class Sweep:
 
 
 def test_an_interrupt_at_any_step_of_a_turn(tmp_path: Path) -> None:
-    with Engine() as engine, Server(Wire(engine.url), Detected("llama.cpp")) as server:
+    with Engine() as engine, Server(Wire(engine.url, timeout=30), Detected("llama.cpp")) as server:
         server._tags = loopkit.contract.neutralise.DEFAULT
         with begin(server, tmp_path, "count", tools=[now_in]) as loop:
             loop.ask("Before.")  # a server is asked once for what it does not show

@@ -23,7 +23,7 @@ from loopkit.server.client import Server
 from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
 from tests.loop.shop import DEFAULT
-server = Server(Wire({url!r}), Detected("llama.cpp"))
+server = Server(Wire({url!r}, timeout=30), Detected("llama.cpp"))
 server._tags = DEFAULT
 loop = start(server, system="Be brief.", home={home!r}, id="s", memory="")
 """
@@ -52,7 +52,7 @@ def test_ctrl_c_reaches_the_cell_and_the_next_cells_go_on(
                 if interrupt_at and "".join(streamed) == interrupt_at:
                     manager.interrupt_kernel()
 
-        reply = client.execute_interactive(code, output_hook=watch, timeout=60)
+        reply = client.execute_interactive(code, output_hook=watch, timeout=30)
         return "".join(streamed), reply["content"].get("ename", "")
 
     answers = [[*sse(text("Do")), HANG], *(done(prompt, None, 6) for prompt in (40, 60, 80, 100))]

@@ -55,7 +55,7 @@ def parked(home: Path, model: Any = "tiny") -> int:
 @contextlib.contextmanager
 def everything(*answers: Sequence[Step]) -> Iterator[tuple[Server, Scripted]]:
     """A llama-server that gives these answers, to whatever it is asked."""
-    with Scripted(answers) as script, Server(Wire(script.url), Detected("llama.cpp")) as server:
+    with Scripted(answers) as script, Server(Wire(script.url, timeout=30), Detected("llama.cpp")) as server:
         server._tags = DEFAULT
         yield server, script
 
@@ -337,7 +337,7 @@ def test_on_a_remote_server_the_state_stays_there_and_the_side_car_is_ours(tmp_p
     with one() as server:
         assert server._child is not None
         found = Detected("llama.cpp", server.build, "tiny", server.context_size, 1)
-        with Server(Wire(server.url, api_key=server._child.key), found) as remote:
+        with Server(Wire(server.url, api_key=server._child.key, timeout=30), found) as remote:
             with begin(remote, tmp_path, system=SYSTEM, slot=0) as loop:
                 tokens = held(loop.ask("One.").usage)
                 loop.park()

@@ -36,7 +36,7 @@ def kill(name, arguments):
     return True
 
 url, home = sys.argv[1:3]
-with Server(Wire(url, api_key=sys.stdin.readline().strip() or None), Detected("llama.cpp")) as server:
+with Server(Wire(url, api_key=sys.stdin.readline().strip() or None, timeout=30), Detected("llama.cpp")) as server:
     server._tags = DEFAULT
     begin(server, Path(home), tools=[now_in], allow=kill).ask("What is the time?")
 """

@@ -29,7 +29,7 @@ def shortfalls(logs: lk.logs.Logs) -> list[str | None]:
 def test_live_resumed_and_replayed(tmp_path: Path) -> None:
     answers = [done(*count) for count in COUNTS]
     with Scripted([*answers, *answers], only="/chat/completions") as script:
-        with Server(Wire(script.url), Detected("vllm", None, "m", None)) as server:
+        with Server(Wire(script.url, timeout=30), Detected("vllm", None, "m", None)) as server:
             with begin(server, tmp_path) as loop:
                 for number in range(3):
                     loop.ask(f"Question {number}.")
@@ -57,7 +57,10 @@ class OneLook:
 
 
 def test_a_turn_costs_no_look_at_the_whole_history() -> None:
-    with Scripted([], only="/chat/completions") as script, Server(Wire(script.url), Detected("vllm", None, "m", None)) as server:
+    with (
+        Scripted([], only="/chat/completions") as script,
+        Server(Wire(script.url, timeout=30), Detected("vllm", None, "m", None)) as server,
+    ):
         watch, session = Watch(server), OneLook()
         assert [watch.completions_kept(cast(Session, session)) for _ in range(3)] == [True] * 3
         assert session.looks == 1

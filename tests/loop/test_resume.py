@@ -27,7 +27,7 @@ from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
 
 home, url, question = sys.argv[1:]
-with Server(Wire(url, api_key=sys.stdin.readline().strip()), Detected("llama.cpp", None, "tiny")) as server:
+with Server(Wire(url, api_key=sys.stdin.readline().strip(), timeout=30), Detected("llama.cpp", None, "tiny")) as server:
     with resume(server, "s", home=home) as loop:
         loop.on_event = None
         turn = loop.ask(question)

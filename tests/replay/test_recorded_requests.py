@@ -33,7 +33,7 @@ def body(*said: str, **members: Any) -> bytes:
 
 
 def server(engine: str | None, model: str | None) -> Server:
-    return Server(Wire("http://127.0.0.1:9"), Detected(engine, None, model))
+    return Server(Wire("http://127.0.0.1:9", timeout=30), Detected(engine, None, model))
 
 
 def adapted(sent: bytes, to: Server) -> bytes:

@@ -42,7 +42,7 @@ class Waits(list[float]):
 
 
 def server_at(url: str, **settings: Any) -> Server:
-    return Server(Wire(url, api_key=KEY, **{"sleep": Waits(), **settings}), Detected())
+    return Server(Wire(url, api_key=KEY, **{"sleep": Waits(), "timeout": 30, **settings}), Detected())
 
 
 def exchange(response: Sequence[Step], on_delta: Callable[[Delta], None] | None = None, **settings: Any) -> Completion:

@@ -92,7 +92,7 @@ def test_the_socket_gets_the_bytes_that_were_hashed(tiny: Server) -> None:
     assert tiny._child is not None
     encoder = encoder_for(tiny)
     records: list[LogRecord] = []
-    with Relay(tiny.url) as relay, Server(Wire(relay.url, api_key=tiny._child.key), Detected("llama.cpp")) as server:
+    with Relay(tiny.url) as relay, Server(Wire(relay.url, api_key=tiny._child.key, timeout=30), Detected("llama.cpp")) as server:
         for content in ("One é\u2028\U0001f600.", "Two.", "x" * 1500):
             records.append(user(content))
             request = encoder.request(records)

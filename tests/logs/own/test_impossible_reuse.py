@@ -29,7 +29,7 @@ def told(logs: lk.logs.Logs) -> list[tuple[str, int]]:
 def test_in_a_session_and_its_replay(tmp_path: Path, engine: str | None, cached: int, impossible: bool) -> None:
     answers = [done(30, 0, 6), done(50, cached, 6)]
     with Scripted([*answers, *answers], only="/chat/completions") as script:
-        with Server(Wire(script.url), Detected(engine, None, "m", None)) as server:
+        with Server(Wire(script.url, timeout=30), Detected(engine, None, "m", None)) as server:
             server._tags = DEFAULT
             with begin(server, tmp_path) as loop:
                 loop.ask("Hi.")
@@ -46,7 +46,10 @@ def test_in_a_session_and_its_replay(tmp_path: Path, engine: str | None, cached:
 def test_in_a_recording(tmp_path: Path) -> None:
     answers = [done(30, 0, 6), done(50, 51, 6)]
     with Scripted(answers, only="/chat/completions") as script:
-        with lk.record.proxy(script.url, tmp_path) as proxy, Server(Wire(proxy.url), Detected(None, None, "m", None)) as server:
+        with (
+            lk.record.proxy(script.url, tmp_path) as proxy,
+            Server(Wire(proxy.url, timeout=30), Detected(None, None, "m", None)) as server,
+        ):
             server._tags = DEFAULT
             with begin(server, tmp_path / "own") as loop:
                 loop.ask("Hi.")

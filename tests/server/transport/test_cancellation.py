@@ -34,7 +34,10 @@ def test_hanging_up_wakes_whoever_waits(name: str, steps: list[Step], kind: type
         reached.wait()
         cancellation.set()
 
-    with Scripted([script, sse(text("Done."), "[DONE]")]) as scripted, Server(Wire(scripted.url), Detected()) as server:
+    with (
+        Scripted([script, sse(text("Done."), "[DONE]")]) as scripted,
+        Server(Wire(scripted.url, timeout=30), Detected()) as server,
+    ):
         threading.Thread(target=leave, daemon=True).start()
         with pytest.raises(kind):
             server.complete(make_request(), cancellation=cancellation)
@@ -48,7 +51,11 @@ def test_hanging_up_wakes_whoever_waits(name: str, steps: list[Step], kind: type
 def test_what_was_hung_up_before_is_not_waited_for() -> None:
     cancellation = Cancellation()
     cancellation.set()
-    with Scripted([[HANG]]) as scripted, Server(Wire(scripted.url), Detected()) as server, pytest.raises(ServerUnreachable):
+    with (
+        Scripted([[HANG]]) as scripted,
+        Server(Wire(scripted.url, timeout=30), Detected()) as server,
+        pytest.raises(ServerUnreachable),
+    ):
         server.complete(make_request(), cancellation=cancellation)
 
 
@@ -56,12 +63,15 @@ def test_a_completion_that_was_whole_already_is_kept() -> None:
     cancellation = Cancellation()
     finish: Callable[[], None] = cancellation.set
     end = '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
-    with Scripted([[*sse(text("Done."), end), finish, HANG]]) as scripted, Server(Wire(scripted.url), Detected()) as server:
+    with (
+        Scripted([[*sse(text("Done."), end), finish, HANG]]) as scripted,
+        Server(Wire(scripted.url, timeout=30), Detected()) as server,
+    ):
         assert server.complete(make_request(), cancellation=cancellation).text == "Done."
 
 
 def test_hanging_up_when_all_is_over_does_nothing() -> None:
     cancellation = Cancellation()
-    with Scripted([sse(text("Done."), "[DONE]")]) as scripted, Server(Wire(scripted.url), Detected()) as server:
+    with Scripted([sse(text("Done."), "[DONE]")]) as scripted, Server(Wire(scripted.url, timeout=30), Detected()) as server:
         assert server.complete(make_request(), cancellation=cancellation).text == "Done."
         cancellation.set()

@@ -32,7 +32,7 @@ def as_llama(request: Received) -> bytes:
 
 
 def server_at(listener: KeepAlive) -> Server:
-    return Server(Wire(listener.url), Detected("llama.cpp", None, "m", 4096, 1))
+    return Server(Wire(listener.url, timeout=30), Detected("llama.cpp", None, "m", 4096, 1))
 
 
 def test_one_ask_takes_one_connection(tmp_path: Path) -> None:
