@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from loopkit.errors import InvalidConfig, LogError
-from loopkit.logs.find import File, Loadable
+from loopkit.logs.file_search import File, Loadable
 from loopkit.logs.frames.arrays import empty
 from loopkit.logs.loading import find_files, read_files
 from loopkit.logs.parallel import batches, sizes_of

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 
 from loopkit.errors import LogError
 from loopkit.logs.collection import Logs
-from loopkit.logs.find import HINT, File, Loadable, find
+from loopkit.logs.file_search import HINT, File, Loadable, find
 from loopkit.logs.frames.columns import Part
 from loopkit.logs.parallel import read_each, sizes_of
 from loopkit.logs.parts import merge

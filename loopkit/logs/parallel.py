@@ -7,8 +7,8 @@ from concurrent.futures import Executor, Future
 from typing import TypeVar
 
 from loopkit.errors import InvalidConfig, LoopkitError, kind_of
-from loopkit.logs.find import File
-from loopkit.logs.open_file import Read, read_file
+from loopkit.logs.file_reader import Read, read_file
+from loopkit.logs.file_search import File
 from loopkit.logs.problems import Errors
 
 __all__ = ["batches", "read_each", "sizes_of"]

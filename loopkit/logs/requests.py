@@ -67,31 +67,31 @@ def diagnose_parts(parts: Iterable[Part]) -> Findings:
 def _losses(part: Part, again: Mapping[tuple[str | None, int, int | None], Diagnosis]) -> Iterator[Loss]:
     found = part.losses
     for at, row in enumerate(found["row"].tolist()):
-        seen = _of_row(part, row)
+        observation = _of_row(part, row)
         cause, certainty, fixable_by, location, evidence = (found[name][at] for name in Diagnosis._fields)
         diagnosis = Diagnosis(cause, certainty, fixable_by, location, decode(evidence))
         if cause in DOUBTED:
-            second = again.get((seen.session, seen.epoch, seen.request), diagnosis)
+            second = again.get((observation.session, observation.epoch, observation.request), diagnosis)
             if cause == UNEXPLAINED or second.cause not in (cause, UNEXPLAINED):
                 diagnosis = second
         before = at - 1 if at and found["row"][at - 1] == row - 1 else None
         same = before is not None and all(found[name][before] == found[name][at] for name in ("cause", "location"))
         expected, reusable, cached, lost = (int(found[f"{name}_tokens"][at]) for name in COUNTS)
-        yield Loss(seen, expected, reusable if reusable >= 0 else None, cached, lost, diagnosis, first=not same)
+        yield Loss(observation, expected, reusable if reusable >= 0 else None, cached, lost, diagnosis, first=not same)
 
 
 def _diagnose_again(parts: Sequence[Part]) -> dict[tuple[str | None, int, int | None], Diagnosis]:
     """Diagnose the requests of all sessions together. Bodies are read only if a loss has a doubted cause."""
     if not any(part.requests is not None and not set(DOUBTED).isdisjoint(part.losses["cause"]) for part in parts):
         return {}
-    seen = sorted((each for part in parts for each in _near_losses(_seen(part))), key=lambda each: each.time or "")
+    every = sorted((each for part in parts for each in _near_losses(_observations(part))), key=lambda each: each.time or "")
     return {
         (loss.observation.session, loss.observation.epoch, loss.observation.request): loss.diagnosis
-        for loss in diagnose(seen).losses
+        for loss in diagnose(every).losses
     }
 
 
-def _seen(part: Part) -> Iterator[Observation]:
+def _observations(part: Part) -> Iterator[Observation]:
     server = f"{part.engine} {part.model}"  # logs do not name their server, and two models never share a cache
     known: Iterable[Observation | Prompt | None] = [None] * len(part.usage["request"])
     if part.requests is not None:

@@ -29,7 +29,7 @@ from loopkit.contract.records import (
 from loopkit.encoding import decode, encode, encode_texts
 from loopkit.errors import InvalidConfig, LogError, SessionError, kind_of
 from loopkit.ids import SessionId
-from loopkit.logs.find import File, find
+from loopkit.logs.file_search import File, find
 from loopkit.logs.foreign import formats
 from loopkit.logs.problems import Problem, problem_of
 from loopkit.session.journal import close_line

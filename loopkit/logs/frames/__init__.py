@@ -1,1 +1,1 @@
-"""Dataframes: schema, columns, and how they are built and stored."""
+"""The dataframes of `Logs`: schema, columns, building, and files."""

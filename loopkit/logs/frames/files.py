@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopkit.errors import InvalidConfig, LogError, describe
-from loopkit.logs.find import PARTS
+from loopkit.logs.file_search import PARTS
 from loopkit.logs.frames.arrays import STRING, to_array, to_numpy
 from loopkit.logs.frames.columns import LOSSES, MESSAGES, REQUESTS, Columns, Part
 from loopkit.logs.frames.schema import Kind

@@ -1,16 +1,18 @@
-r"""The lines of a log of ours, checked many at once: what makes reading a long log fast.
+r"""Checks of many lines of a log at once, which makes reading a long log fast.
 
-The journal checks line after line. Here one CRC-32 over a whole block says of all its lines together whether they are sound. Each
-line's ``crc`` continues from the value that the line before it records. A CRC-32 over the block as it stands would continue from
-something else, for it takes in the recorded digits, too: from what the line's end makes of its value, which depends on the value
-alone. CRC-32 is linear: that it begins with another value is the same as that the first four bytes are changed by the difference
-of the two. So the block is checked with the first four bytes of each of its lines so changed; then each line continues from the
-value that the line before it records, and the CRC-32 at the end of the last line is right if that of every line is.
+The journal checks line by line. Here a single CRC-32 over a whole block shows whether all of its lines are sound:
 
-The form of each line's end is looked at. A damaged record is found as by the line's own ``crc``; a damaged ``crc``, and a line
-lost or doubled, always. Damage at several places, such as a line's record and its ``crc``, could cancel out with the odds of any
-CRC-32, one in 2**32. A block that is not sound is left to :func:`~loopkit.session.journal.checked_blocks`, which names the line
-and says what is wrong. Knows nothing of what the lines say.
+- The ``crc`` of each line continues from the value that the line before records.
+- A CRC-32 over the block as it is would also cover the recorded digits and the line's end. So it would continue from another
+  value, which depends only on the recorded value.
+- CRC-32 is linear: starting from another value has the same effect as changing the first four bytes by the difference.
+- So the first four bytes of each line are changed by that difference. Then one CRC-32 over the block passes exactly if every
+  line's own check passes.
+
+The form of each line's end is checked, too. A damaged record is found as reliably as by the line's own ``crc``; a damaged
+``crc``, or a line that is missing or doubled, is always found. Damage at several places cancels out with probability 2**-32, as
+for any CRC-32. A block that fails is passed to :func:`~loopkit.session.journal.checked_blocks`, which names the line and the
+fault.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ from loopkit.session.journal import Place, checked_blocks, open_regular
 __all__ = ["SLACK", "Lines", "sound_lines", "windows"]
 
 BLOCK = 1 << 21
-"Bytes read at once: that many lines share the cost of looking at them together."
+"Bytes that are read and checked together."
 SLACK = 64
-"Bytes behind the lines, so that what is looked for behind a line's beginning need not be there."
+"Bytes after the lines, so that a lookup after the start of a short line stays within the data."
 
 _TAIL = b',"crc":"%08x"}\n'
 _TAIL_SIZE = len(_TAIL % 0)
@@ -45,23 +47,23 @@ _NOT_HEX = 256
 
 
 class Lines(NamedTuple):
-    """Sound lines that follow one another, in one piece of bytes, which the next ones may overwrite."""
+    """Consecutive sound lines in one buffer, which the next lines may overwrite."""
 
     number: int
-    "Of the first, from 1."
+    "Number of the first line, from 1."
     data: bytes | bytearray
-    "With `SLACK` bytes more, or more than that."
+    "The buffer, with at least `SLACK` more bytes at the end."
     starts: NDArray[np.intp]
-    "Where each line begins."
+    "Position of each line's start."
     ends: NDArray[np.intp]
-    "Behind each line's record, where the comma stands before its ``crc``."
+    "Position of the comma before each line's ``crc``."
 
     def first(self, count: int | None) -> Lines:
-        """No more than so many of them."""
+        """Return at most the first ``count`` lines."""
         return self if count is None else self._replace(starts=self.starts[:count], ends=self.ends[:count])
 
     def bodies(self, which: NDArray[np.intp]) -> list[memoryview]:
-        """The records of these lines, without their closing braces."""
+        """Return the records of some lines, without their closing braces."""
         view = memoryview(self.data)
         return [
             view[start:end] for start, end in zip(self.starts.take(which).tolist(), self.ends.take(which).tolist(), strict=True)
@@ -69,7 +71,7 @@ class Lines(NamedTuple):
 
 
 def windows(data: bytes | bytearray, dtype: DTypeLike) -> NDArray[Any]:
-    """What stands at each place of some bytes.
+    """Return the value at each position of some bytes.
 
     Examples
     --------
@@ -80,7 +82,7 @@ def windows(data: bytes | bytearray, dtype: DTypeLike) -> NDArray[Any]:
 
 
 def sound_lines(path: Path, *, session_dir: Path | None = None) -> Iterator[Lines]:
-    r"""Read a log in blocks of whole lines, and check that each ends in ``\n`` and carries the right ``crc``.
+    r"""Read a log in blocks of whole lines, and check that each ends in ``\n`` and has the correct ``crc``.
 
     Parameters
     ----------
@@ -92,19 +94,19 @@ def sound_lines(path: Path, *, session_dir: Path | None = None) -> Iterator[Line
     Yields
     ------
     Lines
-        The sound lines in front of the first fault.
+        The sound lines before the first fault.
 
     Raises
     ------
     TornLog
-        At the first fault, after the sound lines before it were given out.
+        At the first fault, after the sound lines before it.
     SessionIOError
-        When the file cannot be read.
+        If the file cannot be read.
     """
     place = Place()
     try:
         with open_regular(path, 0) as file:
-            assert isinstance(file, FileIO)  # for it has no buffer
+            assert isinstance(file, FileIO)  # unbuffered
             block = _Block(min(BLOCK, os.fstat(file.fileno()).st_size + 1))
             while block.fill(file):
                 found = block.checked(place)
@@ -117,13 +119,13 @@ def sound_lines(path: Path, *, session_dir: Path | None = None) -> Iterator[Line
                 return
     except OSError as error:
         raise SessionIOError(str(path), "read", describe(error)) from error
-    del block  # it may be large: a line without an end
+    del block  # may be large, for a line without an end
     for sound in checked_blocks(path, session_dir=session_dir, start=place):
         yield _lines(sound.line, b"".join([*sound.lines, bytes(SLACK)]), np.array([*accumulate(map(len, sound.lines))], np.intp))
 
 
 class _Block:
-    """Some of a file's bytes, in memory that is used again, for new memory would be asked of the system each time."""
+    """A part of a file, in a buffer that is reused: new memory for each part would be slow."""
 
     def __init__(self, size: int) -> None:
         self._filled = 0
@@ -135,9 +137,9 @@ class _Block:
         self._bytes = np.frombuffer(self._data, np.uint8)
 
     def fill(self, file: FileIO) -> bool:
-        """Read on, until a line ends or the file does; tells whether there is anything."""
+        """Read until a line or the file ends. Return True if the block is not empty."""
         while True:
-            if self._filled == self._size:  # a line longer than all this
+            if self._filled == self._size:  # the line is longer than the buffer
                 rest = self._data
                 self._make(2 * self._size)
                 memoryview(self._data)[: self._filled] = memoryview(rest)[: self._filled]
@@ -147,7 +149,7 @@ class _Block:
                 return self._filled > 0
 
     def drop(self, lines: Lines) -> int:
-        """Forget these lines; gives their size."""
+        """Drop these lines, and return their size in bytes."""
         end = int(lines.ends[-1]) + _TAIL_SIZE
         rest = self._filled - end
         self._data[:rest] = self._data[end : self._filled]
@@ -155,7 +157,7 @@ class _Block:
         return end
 
     def checked(self, place: Place) -> tuple[Lines, int] | None:
-        """The whole lines and the value of the last, or None where one is not sound or none is whole."""
+        """Return the complete lines and the checksum of the last, or None if a line is not sound or none is complete."""
         newlines = self._newlines()
         if not newlines.size:
             return None
@@ -165,7 +167,7 @@ class _Block:
             return None
         eights, fours = windows(self._data, np.uint64), windows(self._data, "<u4")
         values = _bytes_of_digits().take(eights[ends + _DIGITS].view(np.uint16).reshape(-1, 4))
-        closes = fours[ends + _TAIL_SIZE - 4] >> 8  # with other digits, other closing bytes could give the same CRC-32
+        closes = fours[ends + _TAIL_SIZE - 4] >> 8  # otherwise other digits with other closing bytes could pass
         if (eights[ends] != _NAME).any() or (values == _NOT_HEX).any() or (closes != _CLOSE).any():
             return None
         recorded = values.astype(np.uint8).view(">u4").ravel()
@@ -179,7 +181,7 @@ class _Block:
         return (lines, int(recorded[-1])) if value == behind[-1] else None
 
     def _newlines(self) -> NDArray[np.intp]:
-        """Where lines end; for two ends within eight bytes, which no sound lines have, the place behind these eight."""
+        """Return the positions of line feeds. Two within eight bytes, which no sound line has, give the position after them."""
         bits = np.packbits(np.equal(self._bytes[: self._filled], ord("\n"), out=self._equal[: self._filled]))
         found = (bits != 0).nonzero()[0]
         newlines: NDArray[np.intp] = found * 8 + _bit_of().take(bits.take(found))
@@ -194,7 +196,7 @@ def _lines(number: int, data: bytes | bytearray, behind: NDArray[np.intp]) -> Li
 
 @cache
 def _bit_of() -> NDArray[np.intp]:
-    """Which bit of a byte is set, the highest first; 8 where several are."""
+    """Return for each byte which bit is set, counted from the highest; 8 if several are."""
     table = np.full(256, 8)
     table[128 >> np.arange(8)] = np.arange(8)
     return table
@@ -202,7 +204,7 @@ def _bit_of() -> NDArray[np.intp]:
 
 @cache
 def _bytes_of_digits() -> NDArray[np.uint16]:
-    """The byte that two lowercase hex digits write, by the number that the two are in memory."""
+    """Return the value of two lowercase hex digits, indexed by the two bytes as a number."""
     table = np.full(1 << 16, _NOT_HEX, np.uint16)
     table[np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)] = np.arange(256)
     return table
@@ -210,7 +212,7 @@ def _bytes_of_digits() -> NDArray[np.uint16]:
 
 @cache
 def _behind_tail() -> list[NDArray[np.uint32]]:
-    """What a line's end makes of the line's value, for each byte of the value, the highest first; XOR puts the four together."""
+    """Return the effect of a line's end on its checksum, for each byte from the highest; the XOR of the four is the result."""
 
     def behind(value: int) -> int:
         return crc32(_TAIL % value, value)

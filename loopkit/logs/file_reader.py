@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from loopkit.errors import LogError, LoopkitError, SessionIOError, TornLog, describe
-from loopkit.logs.find import PARTS, File
+from loopkit.logs.file_search import PARTS, File
 from loopkit.logs.foreign import formats
 from loopkit.logs.frames.columns import Part
 from loopkit.logs.own.epoch_reader import read_epoch

@@ -63,13 +63,13 @@ def find(what: Loadable) -> list[Found]:
     SessionIOError
         If the operating system refuses access.
     """
-    seen: dict[str, Found] = {}
+    by_path: dict[str, Found] = {}
     try:
         for found in _files(what):
-            seen[os.path.realpath(found.path) if isinstance(found, File) else str(found)] = found
+            by_path[os.path.realpath(found.path) if isinstance(found, File) else str(found)] = found
     except OSError as error:
         raise SessionIOError(str(error.filename or what), "read", describe(error)) from error
-    return list(seen.values())
+    return list(by_path.values())
 
 
 def _files(what: Loadable) -> Iterator[Found]:
