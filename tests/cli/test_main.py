@@ -28,7 +28,7 @@ from loopkit.loop.opening import start
 from loopkit.record import proxy
 from loopkit.server.client import Server
 from loopkit.session.session import Session
-from tests.loop import shop
+from tests.loop import scripted_loops
 from tests.server.scripted import Scripted
 
 
@@ -253,12 +253,12 @@ def test_what_the_system_refuses_is_one_line_too(tmp_path: Path) -> None:
 
 def test_a_warning_is_a_line_of_its_own_above_the_bar(tmp_path: Path) -> None:
     with (
-        shop.scripted(shop.done(30, 0, 6)) as (server, _),
+        scripted_loops.scripted(scripted_loops.done(30, 0, 6)) as (server, _),
         start(server, system="Be brief.", home=tmp_path, id="s", memory="") as loop,
     ):
         loop.on_event = None
         loop.ask("One.")
-    with Scripted([shop.done(30, 0, 6)] * 2, only="/chat/completions") as script:
+    with Scripted([scripted_loops.done(30, 0, 6)] * 2, only="/chat/completions") as script:
         session, out = tmp_path / "sessions" / "s", tmp_path / "out"
         done = loopkit("replay", session, "--url", script.url, "--variants", "clock_in_system", "--out", out)
     assert done.returncode == 0, done.stderr

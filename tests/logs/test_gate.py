@@ -16,7 +16,7 @@ from loopkit.loop.opening import start
 from loopkit.server.client import Server
 from tests.logs import make
 from tests.logs.make import kept, write_session
-from tests.loop.shop import done, scripted
+from tests.loop.scripted_loops import done, scripted
 
 
 def begin(server: Server, home: Path) -> Loop:

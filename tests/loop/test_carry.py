@@ -22,7 +22,7 @@ from loopkit.server import llama_api
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
-from tests.loop.shop import OPTIONS, begin, calling, done, messages, quiet, relayed, scripted
+from tests.loop.scripted_loops import OPTIONS, begin, calling, done, messages, quiet, relayed, scripted
 from tests.server.scripted import Relay, answer
 from tests.tagtext import P, assert_absent, assert_same_text, written
 

@@ -24,7 +24,7 @@ from loopkit.server.client import Server
 from loopkit.server.opening import serve
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
-from tests.loop.shop import OPTIONS, begin, calling, done, messages, quiet, relayed, scripted
+from tests.loop.scripted_loops import OPTIONS, begin, calling, done, messages, quiet, relayed, scripted
 from tests.server.scripted import Relay, Step, answer
 from tests.tagtext import P, assert_absent, written
 

@@ -32,7 +32,7 @@ from loopkit.server.completion.assembly import TextDelta
 from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
 from loopkit.session import disk
-from tests.loop.shop import again, begin, calling, ctrl_c, done, log, messages, quiet, scripted, threads_of_ours
+from tests.loop.scripted_loops import begin, calling, ctrl_c, done, log, messages, quiet, reopen, scripted, threads_of_ours
 from tests.server.scripted import HANG, Relay, Scripted, head, read_request, sse, text
 
 LIMA = '{"city":"Lima"}'
@@ -48,7 +48,7 @@ def goes_on(loop: Loop) -> None:
     """The log is sound, no call is open, and the session goes on, here and from the disk."""
     assert loop.pending == ()
     assert threads_of_ours() == []
-    with again(loop) as later:
+    with reopen(loop) as later:
         if later._is_unfinished():
             assert later.go_on().stop == "done"
         turn = later.ask("What is the time now?")
@@ -171,7 +171,7 @@ def test_ctrl_c_in_a_tool(tool: Callable[[str], Any], turns: int, tiny: Server, 
         assert (result.status, result.content, result.call) == ("interrupted", INTERRUPTED, 1)
         while threads_of_ours():
             pass  # the coroutine's own thread ends of itself
-        with again(loop) as later:
+        with reopen(loop) as later:
             assert later.go_on().stop == "done"
             assert messages(list(later.session.requests())[-1].body)[-1]["content"] == INTERRUPTED
 
@@ -283,7 +283,7 @@ def test_an_interrupt_at_any_step_of_a_turn(tmp_path: Path) -> None:
                 assert loop.pending == (), at
                 assert loop.go_on().stop == "done" if loop._is_unfinished() else True
                 assert loop.ask("And now?").stop == "done", at
-                with again(loop) as later:
+                with reopen(loop) as later:
                     assert later.ask("And from the disk?").stop == "done", at
 
 
@@ -310,7 +310,7 @@ def test_a_second_interrupt_while_calls_are_answered_leaves_a_log_that_opens(
         with pytest.raises(KeyboardInterrupt):
             loop.ask("Both?")
         monkeypatch.undo()
-        with again(loop) as later:
+        with reopen(loop) as later:
             assert [call.id for call in later.pending] == ["a", "b"]
             with pytest.raises(PendingCalls, match="tool"):
                 later.ask("Something else.")
@@ -340,7 +340,7 @@ def test_of_several_open_calls_those_that_ran_keep_their_results(tmp_path: Path)
             (3, "c", "interrupted"),
         ]
         assert ran == ["Lima", "Oslo"]
-        with again(loop) as later:
+        with reopen(loop) as later:
             later.ask("Never mind.")
             roles = [message["role"] for message in messages(script.requests[1].body)]
             assert roles == ["system", "user", "assistant", "tool", "tool", "tool", "user"]

@@ -10,7 +10,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
 
-from tests.loop.shop import done, scripted
+from tests.loop.scripted_loops import done, scripted
 from tests.server.scripted import HANG, sse, text
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ from loopkit.loop.opening import start
 from loopkit.server.client import Server
 from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
-from tests.loop.shop import DEFAULT
+from tests.loop.scripted_loops import DEFAULT
 server = Server(Wire({url!r}, timeout=30), Detected("llama.cpp"))
 server._tags = DEFAULT
 loop = start(server, system="Be brief.", home={home!r}, id="s", memory="")

@@ -21,7 +21,7 @@ from loopkit.loop.opening import resume
 from loopkit.server.client import Server
 from loopkit.server.embedded.templates import tiny_template
 from loopkit.server.opening import serve
-from tests.loop.shop import again, begin, calling, done, log, messages, quiet, reasoned, relayed, scripted
+from tests.loop.scripted_loops import begin, calling, done, log, messages, quiet, reasoned, relayed, reopen, scripted
 from tests.server.scripted import HANG, Step, sse, text
 
 LIMA, OSLO = '{"city":"Lima"}', '{"city":"Oslo"}'
@@ -65,7 +65,7 @@ def test_the_request_limit_on_a_model_that_calls_without_end(caller: Server, tmp
         assert (turn.stop, len(turn.requests)) == ("request_limit", 3)
         assert [result.content for result in turn.tool_calls] == [f"Page {number}, and so on?" for number in (1, 2, 3)]
         assert loop.pending == ()
-        with again(loop, limits=Limits(max_requests=2)) as later:
+        with reopen(loop, limits=Limits(max_requests=2)) as later:
             turn = later.go_on()
             assert (turn.stop, len(turn.requests), turn.tool_calls[-1].content) == ("request_limit", 2, "Page 5, and so on?")
             assert turn.losses == ()
@@ -79,7 +79,7 @@ def test_at_the_request_limit_every_open_call_is_run(tmp_path: Path) -> None:
             turn = loop.ask("Both?")
             assert (turn.stop, [result.status for result in turn.tool_calls]) == ("request_limit", ["ok", "ok"])
             assert len(script.requests) == 1
-            with again(loop) as later:
+            with reopen(loop) as later:
                 assert later.go_on().stop == "done"
                 sent = messages(script.requests[1].body)
                 assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "tool"]
@@ -102,7 +102,7 @@ def test_the_third_of_the_same_calls_of_a_real_model_is_not_run(caller: Server, 
         assert [result.status for result in turn.tool_calls] == ["ok", "ok", "denied"]
         assert turn.tool_calls[2].content == REPEATED
         assert len(ran) == 2
-        with again(loop) as later:
+        with reopen(loop) as later:
             assert later.go_on().losses == ()
             assert messages(list(later.session.requests())[3].body)[-1]["content"] == REPEATED
 
@@ -123,7 +123,7 @@ def test_the_fifth_of_the_same_calls_ends_the_turn(tmp_path: Path) -> None:
         assert [result.status for result in turn.tool_calls] == ["ok", "ok", "denied", "denied", "denied"]
         assert {result.content for result in turn.tool_calls[2:]} == {REPEATED}
         assert (len(ran), len(script.requests)) == (2, 5)
-        with again(loop) as later:
+        with reopen(loop) as later:
             assert later.go_on().stop == "done"
             assert script.requests[5].body.startswith(script.requests[4].body.removesuffix(b"]}"))
 
@@ -135,7 +135,7 @@ def test_a_repeated_call_that_ends_the_turn_leaves_none_of_the_others_open(tmp_p
         assert turn.stop == "repeated_call"
         assert [result.content for result in turn.tool_calls[2:]] == [REPEATED] * 3 + [LIMIT_REACHED] * 2
         assert {result.status for result in turn.tool_calls[2:]} == {"denied"}
-        with again(loop) as later:
+        with reopen(loop) as later:
             later.go_on()
             assert [message["content"] for message in messages(script.requests[1].body)[-2:]] == [LIMIT_REACHED] * 2
 
@@ -183,7 +183,7 @@ def test_the_reasoning_limit_closes_the_stream_and_nothing_is_logged(tmp_path: P
             assert (turn.stop, turn.reasoning, turn.text, turn.requests) == ("reasoning_limit", "I think and think", "", ())
             assert script.requests[1].hung_up.wait(5)
             assert log(loop) == before
-            with again(loop) as later:
+            with reopen(loop) as later:
                 assert later.ask("Two.").stop == "done"
                 assert script.requests[2].body == script.requests[1].body
 
@@ -194,7 +194,7 @@ def test_the_reasoning_limit_in_mid_turn_is_gone_on_from_with_the_same_bytes(tmp
         with begin(server, tmp_path, tools=[now_in], limits=Limits(reasoning_tokens=1)) as loop:
             turn = loop.ask("What is the time?")
             assert (turn.stop, len(turn.requests), len(turn.tool_calls)) == ("reasoning_limit", 1, 1)
-            with again(loop) as later:
+            with reopen(loop) as later:
                 assert later.go_on().stop == "done"
                 assert script.requests[2].body == script.requests[1].body
 
@@ -210,7 +210,7 @@ def test_where_the_server_counts_reasoning_its_count_is_held_to_the_limit(tmp_pa
             before = log(loop)
             assert loop.ask("One.").stop == "reasoning_limit"
             assert log(loop) == before
-            with again(loop, limits=Limits(reasoning_tokens=4)) as later:
+            with reopen(loop, limits=Limits(reasoning_tokens=4)) as later:
                 assert later.ask("One.").stop == "done"
                 assert script.requests[1].body == script.requests[0].body
 
@@ -225,7 +225,7 @@ def test_text_cut_at_the_completion_limit_is_logged_and_the_turn_is_done(tiny: S
         turn = loop.ask("One.")
         assert (turn.stop, turn.text, turn.requests[0].finish_reason) == ("done", "Don", "length")
         assert answer_to(loop.session.records[2]) == "Don"
-        with again(loop, limits=Limits(completion_tokens=3)) as later:
+        with reopen(loop, limits=Limits(completion_tokens=3)) as later:
             turn = later.ask("Two.")
             assert (turn.stop, turn.text, turn.losses) == ("done", "Don", ())
 
@@ -269,7 +269,7 @@ def test_calls_at_the_completion_limit(
             assert turn.stop == stop, name
             assert (log(loop) == before) == (stop == "cut_off")
             assert len(script.requests) == (1 if stop == "cut_off" else 2)
-            with again(loop) as later:
+            with reopen(loop) as later:
                 assert later.ask("And now?").stop == "done"
 
 
@@ -283,7 +283,7 @@ def test_reasoning_that_took_all_of_the_completion_is_logged_and_a_silent_answer
         before = log(loop)
         assert loop.ask("Two.").stop == "cut_off"
         assert log(loop) == before
-        with again(loop) as later:
+        with reopen(loop) as later:
             later.ask("Two.")
             assert script.requests[2].body == script.requests[1].body
 
@@ -323,7 +323,7 @@ def test_a_malformed_call_is_asked_for_once_more_with_the_same_bytes_and_then_en
         assert [event.request for event in events if isinstance(event, RequestSent)] == [2, 2]
         assert not any(isinstance(event, ToolCalled) for event in events)
         assert events[-1] == Stopped("malformed_call")
-        with again(loop) as later:
+        with reopen(loop) as later:
             assert later.ask("What is the time?").stop == "done"
             assert script.requests[3].body == script.requests[1].body
 
@@ -344,7 +344,7 @@ def test_a_malformed_call_in_mid_turn_is_gone_on_from(tmp_path: Path) -> None:
         with begin(server, tmp_path, tools=[now_in], limits=Limits(malformed_retries=0)) as loop:
             assert loop.ask("Both?").stop == "malformed_call"
             assert len(script.requests) == 2
-            with again(loop) as later:
+            with reopen(loop) as later:
                 assert later.go_on().stop == "done"
                 assert script.requests[2].body == script.requests[1].body
 

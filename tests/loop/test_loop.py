@@ -20,7 +20,7 @@ from loopkit.server.completion.assembly import TextDelta
 from loopkit.server.opening import serve
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
-from tests.loop.shop import OPTIONS, begin, done, quiet, relayed, scripted
+from tests.loop.scripted_loops import OPTIONS, begin, done, quiet, relayed, scripted
 from tests.server.scripted import Step, answer, head, sse, text
 from tests.tagtext import P, assert_same_text
 

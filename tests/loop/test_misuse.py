@@ -17,7 +17,7 @@ from loopkit.loop.tools.registry import Registry
 from loopkit.plot import prefix_reuse
 from loopkit.server.client import Server
 from loopkit.server.opening import connect, serve
-from tests.loop.shop import begin, done, scripted
+from tests.loop.scripted_loops import begin, done, scripted
 from tests.server.scripted import Scripted, answer
 
 

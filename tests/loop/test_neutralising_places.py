@@ -23,7 +23,7 @@ from loopkit.server import llama_api
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
-from tests.loop.shop import again, begin, calling, done, log, messages, scripted
+from tests.loop.scripted_loops import begin, calling, done, log, messages, reopen, scripted
 from tests.server.prompt.prover import Prover
 from tests.server.scripted import Step, sse
 from tests.tagtext import P, assert_absent, assert_same_text
@@ -159,7 +159,7 @@ def test_the_models_own_output_and_the_evidence_are_never_touched(tmp_path: Path
             assert_same_text(call.calls()[0].function.arguments, json.dumps({"city": HOSTILE}), "the arguments")
             usage = next(record for record in loop.session.records if isinstance(record, UsageRecord))
             assert_same_text(str(usage.response_id), HOSTILE, "the response's id")
-            with again(loop) as later:
+            with reopen(loop) as later:
                 later.ask("Thanks.")
                 sent = messages(script.requests[2].body)
                 assert_same_text(sent[2]["content"], HOSTILE, "the text, sent")
@@ -193,7 +193,7 @@ def test_of_the_baseline_only_the_memory_block_and_foreign_descriptions_are_neut
             assert_same_text(system[: len(HOSTILE) + 7], f"Owner: {HOSTILE}", "the owner's prompt")
             same = system.endswith(f"Memory: {ESCAPED}") or f"Memory: {ESCAPED}" in system
             assert same, "the memory block is neutralised"
-            with again(loop) as later:
+            with reopen(loop) as later:
                 assert later.session.baseline == loop.session.baseline
 
 
@@ -211,7 +211,7 @@ def test_options_are_the_owners_and_stay_as_they_are(tmp_path: Path) -> None:
         loop.ask("Go.")
         (stop,) = json.loads(script.requests[0].body)["stop"]
         assert_same_text(stop, P("im_end"), "an option")
-        with again(loop) as later:
+        with reopen(loop) as later:
             (stop,) = later.session.options["stop"]
             assert_same_text(stop, P("im_end"), "an option in session_start")
 
@@ -226,7 +226,7 @@ def test_replay_open_read_and_verify_never_neutralise(tmp_path: Path) -> None:
             before = log(loop)
             assert_same_text(messages(script.requests[0].body)[1]["content"], HOSTILE, "the message that was sent")
             records: list[LogRecord] = list(loop.session.records)
-            with again(loop) as later:
+            with reopen(loop) as later:
                 assert log(later) == before
                 same = list(later.session.records) == records
                 assert same, "opened as it was (not shown: it may hold a tag)"

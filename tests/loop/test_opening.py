@@ -14,7 +14,7 @@ import pytest
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import resume, start
 from loopkit.loop.settings import Settings
-from tests.loop.shop import begin, done, quiet, scripted
+from tests.loop.scripted_loops import begin, done, quiet, scripted
 
 
 def test_settings_of_the_environment_and_of_a_file_do_not_change_a_request(

@@ -25,7 +25,7 @@ from loopkit.server.embedded.tiny_model import write_tiny
 from loopkit.server.opening import serve
 from loopkit.server.transport.connection import Wire
 from loopkit.session.verify import verify
-from tests.loop.shop import begin, done, quiet, scripted
+from tests.loop.scripted_loops import begin, done, quiet, scripted
 from tests.server.scripted import Scripted, Step, answer
 
 SYSTEM = "Be brief. " * 30

@@ -15,7 +15,7 @@ from loopkit.loop.limits import INTERRUPTED
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import resume
 from loopkit.server.client import Server
-from tests.loop.shop import again, begin, calling, ctrl_c, done, log, messages, quiet, scripted
+from tests.loop.scripted_loops import begin, calling, ctrl_c, done, log, messages, quiet, reopen, scripted
 from tests.server.scripted import answer, sse, text
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ from pathlib import Path
 from loopkit.server.client import Server
 from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
-from tests.loop.shop import DEFAULT, begin
+from tests.loop.scripted_loops import DEFAULT, begin
 from tests.loop.test_pending import now_in
 
 def kill(name, arguments):
@@ -74,7 +74,7 @@ def test_after_a_kill_in_a_tool_of_the_real_model_the_person_chooses(how: str, t
         wanted = ("ok", "In . it is 16:20.") if how == "rerun" else ("interrupted", INTERRUPTED)
         assert (result.status, result.content, result.call) == (*wanted, 1)
         assert loop.pending == ()
-        with again(loop) as later:
+        with reopen(loop) as later:
             assert later.go_on().stop == "done"
             assert messages(list(later.session.requests())[1].body)[-1]["content"] == wanted[1]
             assert later.ask("Thanks.").losses == ()
@@ -92,7 +92,7 @@ def test_of_several_calls_those_before_the_kill_keep_their_results(tmp_path: Pat
                 (2, "In Oslo it is 16:20."),
                 (3, "In Lima it is 16:20."),
             ]
-            with again(loop) as later:
+            with reopen(loop) as later:
                 later.go_on()
                 answered = [message for message in messages(script.requests[1].body) if message["role"] == "tool"]
                 assert [message["tool_call_id"] for message in answered] == ["a", "b", "c"]
@@ -125,7 +125,7 @@ def test_a_rerun_that_is_interrupted_leaves_no_call_open(stop: bool, tmp_path: P
                 with pytest.raises(KeyboardInterrupt):
                     loop.settle("rerun")
             assert loop.pending == ()
-            with again(loop) as later:
+            with reopen(loop) as later:
                 results = [record.status for record in later.session.records if isinstance(record, ToolResult)]
                 assert results == ["ok" if stop else "interrupted", "interrupted"]
                 assert later.go_on().stop == "done"
@@ -145,7 +145,7 @@ def test_after_an_error_in_mid_turn_go_on_sends_the_same_bytes(fault: list[bytes
         with begin(server, tmp_path, tools=[now_in]) as loop:
             with pytest.raises((ServerRefused, StreamCut)):
                 loop.ask("What is the time?")
-            with again(loop) as later:
+            with reopen(loop) as later:
                 assert later.go_on().stop == "done"
                 assert script.requests[2].body == script.requests[1].body
 
@@ -157,6 +157,6 @@ def test_with_nothing_to_go_on_from_go_on_says_so(tmp_path: Path) -> None:
         loop.ask("One.")
         with pytest.raises(StreamCut):
             loop.ask("Two.")  # was never logged: it is asked again, not gone on from
-        with again(loop) as later, pytest.raises(NothingToGoOn):
+        with reopen(loop) as later, pytest.raises(NothingToGoOn):
             later.go_on()
         assert len(script.requests) == 2

@@ -15,7 +15,7 @@ from loopkit.server.client import Server
 from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
 from loopkit.session.session import Session
-from tests.loop.shop import begin, done, quiet
+from tests.loop.scripted_loops import begin, done, quiet
 from tests.server.scripted import Scripted
 
 COUNTS = [(100, 0, 40), (160, 96, 20), (245, 160, 40), (310, 240, 9)]

@@ -17,7 +17,7 @@ from loopkit.loop.opening import resume, start
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
-from tests.loop.shop import begin, done, quiet, scripted
+from tests.loop.scripted_loops import begin, done, quiet, scripted
 
 CHILD = """
 import json, sys

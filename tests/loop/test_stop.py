@@ -14,7 +14,7 @@ from loopkit.loop.events import Stopped, Turn, TurnEvent
 from loopkit.server.client import Server
 from loopkit.server.completion.assembly import TextDelta
 from loopkit.session.session import Session
-from tests.loop.shop import again, begin, calling, ctrl_c, done, log, scripted, threads_of_ours
+from tests.loop.scripted_loops import begin, calling, ctrl_c, done, log, reopen, scripted, threads_of_ours
 from tests.server.scripted import HANG, answer, head, sse, text
 
 LIMA = '{"city":"Lima"}'
@@ -55,7 +55,7 @@ def test_stop_ends_a_turn_whose_server_says_nothing(begun: list[Any], tmp_path: 
         assert (turn.stop, turn.text, turn.requests) == ("interrupted", "Do" if len(begun) > 1 else "", ())
         assert events[-1] == Stopped("interrupted")
         assert log(loop) == before
-        with again(loop) as later:
+        with reopen(loop) as later:
             later.ask("One.")
             assert script.requests[1].body == script.requests[0].body
 
@@ -85,7 +85,7 @@ def test_stop_in_a_tool_keeps_its_result_and_answers_the_others(tmp_path: Path) 
         turn = loop.ask("Both?")
         assert (turn.stop, [result.status for result in turn.tool_calls]) == ("interrupted", ["ok", "interrupted"])
         assert len(script.requests) == 1
-        with again(loop) as later:
+        with reopen(loop) as later:
             assert later.go_on().stop == "done"
 
 
@@ -174,7 +174,7 @@ def test_a_watcher_that_fails_leaves_no_call_open(tmp_path: Path) -> None:
             loop.ask("All?", on_event=fail)
         statuses = [record.status for record in loop.session.records if isinstance(record, ToolResult)]
         assert statuses == ["ok", "interrupted", "interrupted"]
-        with again(loop) as later:
+        with reopen(loop) as later:
             assert later.go_on().stop == "done"
 
 
@@ -196,7 +196,7 @@ def test_ctrl_c_just_when_an_epoch_was_opened_leaves_no_stale_baseline(tmp_path:
         assert (loop.session.epoch, len(script.requests)) == (1, 1)
         assert loop.ask("Two.").stop == "done"
         assert b"print_it" in script.requests[1].body
-        again(loop).close()
+        reopen(loop).close()
 
 
 # cells whose event loop runs

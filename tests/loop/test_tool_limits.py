@@ -10,7 +10,7 @@ import pytest
 
 from loopkit.loop.limits import Limits
 from loopkit.server.client import Server
-from tests.loop.shop import again, begin, calling, done, log, messages, scripted
+from tests.loop.scripted_loops import begin, calling, done, log, messages, reopen, scripted
 from tests.tagtext import P, assert_same_text
 
 LIMA = '{"city":"Lima"}'
@@ -26,7 +26,7 @@ def test_a_result_over_the_cap_is_cut_on_the_real_server_and_never_again(tiny: S
         (result,) = loop.ask("What does the page say?").tool_calls
         assert result.truncated
         assert result.content == "é" * 50 + "\n[Cut: the first 100 of 2,000 bytes are shown.]"
-        with again(loop) as later:
+        with reopen(loop) as later:
             turns = [later.ask(f"And {number}.") for number in range(3)]
             assert [turn.losses for turn in turns] == [()] * 3
             bodies = [request.body for request in later.session.requests()]
@@ -99,5 +99,5 @@ def test_a_tool_that_takes_too_long_is_left_and_the_model_is_told(tiny: Server, 
         release.set()
         assert left.wait(5)
         assert log(loop) == before  # what a tool that was left returns goes nowhere
-        with again(loop) as later:
+        with reopen(loop) as later:
             assert later.ask("Thanks.").losses == ()

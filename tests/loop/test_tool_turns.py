@@ -20,7 +20,7 @@ from loopkit.server.embedded.templates import tiny_template
 from loopkit.server.opening import serve
 from loopkit.session.session import Session
 from loopkit.session.verify import verify
-from tests.loop.shop import begin, calling, done, messages, quiet, relayed, scripted
+from tests.loop.scripted_loops import begin, calling, done, messages, quiet, relayed, scripted
 
 
 def now_in(city: str) -> str:

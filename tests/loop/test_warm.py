@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loopkit.server.client import Server
-from tests.loop.shop import begin
+from tests.loop.scripted_loops import begin
 
 
 @pytest.mark.server

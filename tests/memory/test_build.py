@@ -17,7 +17,7 @@ from loopkit.memory.memory import Memory
 from loopkit.memory.model import SYSTEM, ServerModel, counter
 from loopkit.memory.types import Level
 from loopkit.server.client import Server
-from tests.loop.shop import done, messages, scripted
+from tests.loop.scripted_loops import done, messages, scripted
 from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled, no_orphans, records, rows
 from tests.tagtext import P, assert_absent, assert_same_text
 

@@ -13,7 +13,7 @@ from loopkit.loop.opening import resume
 from loopkit.memory.memory import Memory
 from loopkit.server.client import Server
 from loopkit.session.verify import verify
-from tests.loop.shop import begin, calling, done, log, messages, quiet, relayed, scripted
+from tests.loop.scripted_loops import begin, calling, done, log, messages, quiet, relayed, scripted
 from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled, records, rows
 from tests.tagtext import P, assert_absent, assert_same_text
 

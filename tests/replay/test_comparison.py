@@ -20,7 +20,7 @@ from loopkit.replay.variants import EditableRequest
 from loopkit.server.client import Server
 from loopkit.server.opening import serve
 from tests.lab.injections import DROPS_REASONING
-from tests.loop.shop import begin, relayed
+from tests.loop.scripted_loops import begin, relayed
 
 SYSTEM = "You are the assistant of a small observatory. " * 2
 SIX = ["live_system", "clock_in_system", "tools_shuffled", "history_reserialised", "window(2)", "results_cleared", "summarised"]

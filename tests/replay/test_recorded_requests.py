@@ -20,7 +20,7 @@ from loopkit.server.client import Server
 from loopkit.server.detection import Detected
 from loopkit.server.opening import serve
 from loopkit.server.transport.connection import Wire
-from tests.loop.shop import begin, done, scripted
+from tests.loop.scripted_loops import begin, done, scripted
 
 SYSTEM = "Answer in one word. " * 20
 

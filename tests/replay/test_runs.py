@@ -22,7 +22,7 @@ from loopkit.server.client import Server
 from loopkit.server.embedded.templates import tiny_template
 from loopkit.server.opening import serve
 from loopkit.session.verify import verify
-from tests.loop.shop import begin, relayed
+from tests.loop.scripted_loops import begin, relayed
 
 pytestmark = pytest.mark.server
 SYSTEM = "You answer in one word. " * 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 import comm
 from ipywidgets.widgets.widget import _instances
 
-from tests.loop.shop import threads_of_ours
+from tests.loop.scripted_loops import threads_of_ours
 
 
 def open_things() -> tuple[int, int, int]:

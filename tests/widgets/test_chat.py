@@ -16,7 +16,7 @@ from loopkit.session.verify import verify
 from loopkit.widgets import panel as panel_module
 from loopkit.widgets.chat import ChatPanel
 from loopkit.widgets.explorer import LogExplorer
-from tests.loop.shop import OPTIONS, begin, calling, ctrl_c, done, log, reasoned, scripted, threads_of_ours
+from tests.loop.scripted_loops import OPTIONS, begin, calling, ctrl_c, done, log, reasoned, scripted, threads_of_ours
 from tests.server.scripted import HANG, sse, text
 from tests.widgets.open_things import open_things
 

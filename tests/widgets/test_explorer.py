@@ -13,7 +13,7 @@ from loopkit.logs.loading import load
 from loopkit.server.client import Server
 from loopkit.widgets.explorer import LogExplorer
 from tests.logs.make import end, kept, start, user, write_session
-from tests.loop.shop import begin
+from tests.loop.scripted_loops import begin
 from tests.widgets.open_things import open_things
 
 

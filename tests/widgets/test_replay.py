@@ -14,7 +14,7 @@ from loopkit.logs.loading import load
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 from loopkit.widgets.replay import CHOICE, Replay
-from tests.loop.shop import begin, done, scripted
+from tests.loop.scripted_loops import begin, done, scripted
 from tests.server.scripted import HANG, sse, text
 from tests.widgets.open_things import open_things
 

@@ -12,7 +12,7 @@ from loopkit.contract.neutralise import DEFAULT
 from loopkit.server.client import Server
 from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
-from tests.loop.shop import begin, done
+from tests.loop.scripted_loops import begin, done
 from tests.server.scripted import Scripted
 
 

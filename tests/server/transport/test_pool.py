@@ -17,7 +17,7 @@ from loopkit.server.detection import Detected
 from loopkit.server.opening import connect
 from loopkit.server.transport.cancellation import Cancellation
 from loopkit.server.transport.connection import Wire
-from tests.loop.shop import begin
+from tests.loop.scripted_loops import begin
 from tests.server.scripted import END, KeepAlive, Received, Scripted, answer, kept, kept_sse, make_request, text
 
 DONE = kept_sse(text("Done."), END, "[DONE]")

@@ -1,4 +1,4 @@
-"""What the loop's tests share: quiet loops on the real server, and scripted servers that answer as a test wants."""
+"""Helpers of the loop's tests: loops that print nothing, scripted servers, and responses for them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def quiet(loop: Loop) -> Loop:
 
 
 def begin(server: Server, home: Path, id: str = "s", **more: Any) -> Loop:
-    """A session with a short system prompt and no memory, told nobody about."""
+    """Start a session with a short system prompt and no memory, which prints nothing."""
     arguments = {"system": "Be brief.", "memory": "", "options": OPTIONS, **more}
     return quiet(start(server, home=home, id=id, **arguments))
 
 
 @contextlib.contextmanager
 def scripted(*answers: Sequence[Step], context_size: int | None = None) -> Iterator[tuple[Server, Scripted]]:
-    """A server that gives these answers to chat completions, taken for llama.cpp without its other endpoints."""
+    """Yield a server that gives these responses to chat completions and has no other endpoint."""
     found = Detected("llama.cpp", None, None, context_size)
     with Scripted(answers, only="/chat/completions") as script, Server(Wire(script.url, timeout=30), found) as server:
         server._tags = DEFAULT
@@ -46,7 +46,7 @@ def scripted(*answers: Sequence[Step], context_size: int | None = None) -> Itera
 
 @contextlib.contextmanager
 def relayed(server: Server) -> Iterator[tuple[Server, Relay]]:
-    """The real server, seen through a socket that keeps what was sent to it."""
+    """Yield the real server behind a relay that keeps the requests."""
     assert server._child is not None
     found = Detected("llama.cpp", server.build, server.model)
     with Relay(server.url) as relay, Server(Wire(relay.url, api_key=server._child.key, timeout=30), found) as through:
@@ -55,7 +55,7 @@ def relayed(server: Server) -> Iterator[tuple[Server, Relay]]:
 
 
 def done(prompt: int, cached: int | None, written: int, content: str = "Done.", finish: str = "stop") -> list[Step]:
-    """A streamed answer with usage."""
+    """Return a streamed response with usage."""
     usage: dict[str, object] = {"prompt_tokens": prompt, "completion_tokens": written}
     if cached is not None:
         usage["prompt_tokens_details"] = {"cached_tokens": cached}
@@ -64,7 +64,7 @@ def done(prompt: int, cached: int | None, written: int, content: str = "Done.", 
 
 
 def calling(*calls: tuple[str | None, str, str], prompt: int = 40, written: int = 9, finish: str = "tool_calls") -> list[Step]:
-    """A streamed answer that calls tools: (id, name, arguments) each."""
+    """Return a streamed response with tool calls: (id, name, arguments) each."""
     made = [
         {
             "index": index,
@@ -81,23 +81,23 @@ def calling(*calls: tuple[str | None, str, str], prompt: int = 40, written: int 
 
 
 def messages(body: bytes) -> list[dict[str, Any]]:
-    """The messages of a request's body."""
+    """Return the messages of a request body."""
     return list(json.loads(body)["messages"])
 
 
 def reasoned(*thoughts: str, then: Sequence[Step] = ()) -> list[Step]:
-    """A streamed answer that begins with reasoning, a piece an event."""
+    """Return a streamed response that starts with reasoning, one event per piece."""
     events = [json.dumps({"choices": [{"index": 0, "delta": {"reasoning_content": each}}]}) for each in thoughts]
     return [*sse(*events), *then]
 
 
 def log(loop: Loop) -> bytes:
-    """The current epoch's log, as it stands on disk."""
+    """Return the bytes of the current epoch's log."""
     return (loop.session.dir / f"{loop.session.epoch}.jsonl").read_bytes()
 
 
-def again(loop: Loop, **more: Any) -> Loop:
-    """Take a loop's session up as another process would, from the disk, with every recorded hash derived again."""
+def reopen(loop: Loop, **more: Any) -> Loop:
+    """Close a loop, verify its log, and resume the session from disk."""
     loop.close()
     verification = verify(loop.session.dir)
     assert verification.ok, [str(fault) for fault in verification.faults]
@@ -105,7 +105,7 @@ def again(loop: Loop, **more: Any) -> Loop:
 
 
 def ctrl_c() -> None:
-    """A SIGINT, from whatever thread; the main one takes it."""
+    """Send SIGINT to this process."""
     os.kill(os.getpid(), signal.SIGINT)
 
 
