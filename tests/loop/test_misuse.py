@@ -64,7 +64,7 @@ def test_a_server_that_was_closed_is_refused_before_there_is_a_session(tmp_path:
             server.doctor,
         ]
         for call in calls:
-            with pytest.raises(ServerUnreachable, match=r"this Server was closed here; serve or connect again$"):
+            with pytest.raises(ServerUnreachable, match=r"this Server was closed\. Call serve or connect again$"):
                 call()
     assert not (tmp_path / "home").exists()
 
