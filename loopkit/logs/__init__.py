@@ -5,14 +5,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from loopkit.logs.collection import Logs
-    from loopkit.logs.dask_frames import scan
+    from loopkit.logs.dask_frames import Scan, scan
+    from loopkit.logs.file_search import Loadable
     from loopkit.logs.frames.arrays import columns
+    from loopkit.logs.frames.columns import Part
     from loopkit.logs.loading import load
+    from loopkit.logs.problems import Errors, Problem
 
-__all__ = ["Logs", "columns", "load", "scan"]
+__all__ = ["Errors", "Loadable", "Logs", "Part", "Problem", "Scan", "columns", "load", "scan"]
 
 # pandas is imported on first use.
-_MODULES = {"Logs": "collection", "columns": "frames.arrays", "load": "loading", "scan": "dask_frames"}
+_MODULES = {
+    "Errors": "problems",
+    "Loadable": "file_search",
+    "Logs": "collection",
+    "Part": "frames.columns",
+    "Problem": "problems",
+    "Scan": "dask_frames",
+    "columns": "frames.arrays",
+    "load": "loading",
+    "scan": "dask_frames",
+}
 
 
 def __dir__() -> list[str]:

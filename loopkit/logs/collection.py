@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,11 @@ from loopkit.cache.losses.findings import Findings
 from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.encoding import decode
 from loopkit.errors import InvalidConfig, kind_of
-from loopkit.logs.frames import build
 from loopkit.logs.frames.columns import Part
 from loopkit.logs.frames.files import write_csv, write_parquet
+from loopkit.logs.frames.lazy_frames import LazyFrames
 from loopkit.logs.frames.overview import describe_usage, sparkline
-from loopkit.logs.frames.schema import FRAMES, document_columns
 from loopkit.logs.parts import merge, problems_of_others, select, without_replays
-from loopkit.logs.problems import Problem
 from loopkit.logs.requests import diagnose_parts, prompts
 from loopkit.logs.trace_export import export_trace
 from loopkit.reprs import Card, counted
@@ -30,12 +28,10 @@ __all__ = ["Logs"]
 
 DISPENSABLE = ("turns", "epochs", "replays", "requests", "problems", "sessions")
 "Facts that the text repr drops first if it is too long."
-COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
-"Whether writing to a shallow copy leaves the original as it is."
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Logs:
+class Logs(LazyFrames):
     """Loaded logs as dataframes, which are built on first use. `load` returns it.
 
     Every frame has all its columns with fixed dtypes, even without rows; ``lk.logs.columns(frame)`` describes them. A missing
@@ -58,60 +54,6 @@ class Logs:
     >>> len(Logs(()).usage)
     0
     """
-
-    parts: tuple[Part, ...]
-    unread: tuple[Problem, ...] = ()
-    content: bool = False
-    _frames: dict[str, pd.DataFrame] = dataclasses.field(default_factory=dict, init=False)
-
-    @property
-    @document_columns
-    def sessions(self) -> pd.DataFrame:
-        """One row per session or replay."""
-        return self._copy("sessions")
-
-    @property
-    @document_columns
-    def epochs(self) -> pd.DataFrame:
-        """One row per epoch. In a foreign log, a compaction starts an epoch."""
-        return self._copy("epochs")
-
-    @property
-    @document_columns
-    def turns(self) -> pd.DataFrame:
-        """One row per turn: a user message and everything until the model stops."""
-        return self._copy("turns")
-
-    @property
-    @document_columns
-    def usage(self) -> pd.DataFrame:
-        """One row per completed request."""
-        return self._copy("usage")
-
-    @property
-    @document_columns
-    def cache_loss(self) -> pd.DataFrame:
-        """One row per cache loss: a request for which fewer tokens were cached than expected."""
-        return self._copy("cache_loss")
-
-    @property
-    @document_columns
-    def messages(self) -> pd.DataFrame:
-        """One row per message. The logs are read a second time for this frame.
-
-        Raises
-        ------
-        TornLog, BaselineError, LogError, SessionIOError
-            If a log or baseline has changed since it was loaded, or a message is invalid. A system message is left out if
-            its baseline is among the problems.
-        """
-        return self._copy("messages")
-
-    @property
-    @document_columns
-    def problems(self) -> pd.DataFrame:
-        """One row per problem: something that could not be read, or was left out."""
-        return self._copy("problems")
 
     def evidence(self, row: int | pd.Series[Any] | Mapping[Hashable, Any]) -> dict[str, Any]:
         """Return the evidence for the cause of a cache loss.
@@ -159,6 +101,11 @@ class Logs:
         ------
         TornLog, BaselineError, LogError, SessionIOError
             If a log has changed since it was loaded.
+
+        Examples
+        --------
+        >>> list(Logs(()).requests())
+        []
         """
         return prompts(self.parts)
 
@@ -201,6 +148,12 @@ class Logs:
             If the salt is too short.
         LogError
             If the file exists or cannot be written.
+
+        Examples
+        --------
+        >>> import secrets, tempfile
+        >>> Logs(()).export_trace(Path(tempfile.mkdtemp(), "trace.jsonl"), secrets.token_bytes(32))
+        0
         """
         return export_trace(self.parts, _check_path("path", path), salt, block)
 
@@ -319,6 +272,11 @@ class Logs:
         ------
         LogError
             If two logs have the same session id, because the frames could not tell them apart.
+
+        Examples
+        --------
+        >>> Logs(()).concat(Logs(()))
+        Logs: sessions 0, epochs 0, turns 0, requests 0, processed unknown, lost unknown
         """
         if not isinstance(other, Logs):
             raise InvalidConfig("other", f"it must be `Logs`; got {kind_of(other)}", "Load it first")
@@ -351,26 +309,6 @@ class Logs:
         sessions, files = {part.session for part in kept}, {part.path for part in kept}
         dropped = [part for part in self.parts if part.session not in sessions and part.path not in files]
         return dataclasses.replace(self, parts=kept, unread=problems_of_others(self.unread, dropped))
-
-    def _all_frames(self) -> dict[str, pd.DataFrame]:
-        return {name: self._frame(name) for name in FRAMES}
-
-    def _copy(self, name: str) -> pd.DataFrame:
-        return self._frame(name).copy(deep=not COPIES_ON_WRITE)
-
-    def _frame(self, name: str) -> pd.DataFrame:
-        if name not in self._frames:
-            builders: dict[str, Callable[[], pd.DataFrame]] = {
-                "sessions": lambda: build.sessions(self.parts),
-                "epochs": lambda: build.epochs(self.parts, self._frame("usage")),
-                "turns": lambda: build.turns(self.parts, self._frame("usage")),
-                "usage": lambda: build.usage(self.parts),
-                "cache_loss": lambda: build.cache_loss(self.parts, self._frame("usage")),
-                "messages": lambda: build.messages(self.parts, content=self.content),
-                "problems": lambda: build.problems(self.unread),
-            }
-            self._frames[name] = builders[name]()
-        return self._frames[name]
 
 
 def _check_path(name: str, value: Path | str) -> Path:
