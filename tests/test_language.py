@@ -57,7 +57,9 @@ IDIOMS = (
 NOT_YET = (
     "loopkit/memory/",
     "loopkit/plot/",
-    "loopkit/server/",
+    "loopkit/server/completion/",
+    "loopkit/server/embedded/",
+    "loopkit/server/prompt/",
     "loopkit/sweep.py",
     "loopkit/widgets/",
     "README.md",

@@ -1,7 +1,7 @@
-"""What a server's error means: a context that was exceeded, or a refusal with its message.
+"""Errors of a server, read from its response: an exceeded context, or a refusal with its message.
 
-The same object comes with an HTTP error status, inside a 200, and in the middle of a stream; all three are read here. A context
-error is known by its type and by its message, since servers agree on neither.
+Servers send the same object with an HTTP error status, inside a 200, and in mid-stream. A context error is recognised by its type
+or its message, because servers differ in both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from loopkit.errors import ContextExceeded, ServerError, ServerRefused
 
 __all__ = ["KEY_REFUSED", "refusal"]
 
-LONGEST = 300
+LONGEST = 300  # characters of a message
 
 _TYPES = {"exceed_context_size_error", "context_length_exceeded", "context_window_exceeded"}
 _NUMBER = r"(?P<{0}>\d[\d,]*)"
@@ -47,7 +47,7 @@ _THEN = {
 
 
 def _error_in(value: Any) -> Any:
-    """The error that a decoded answer or event holds, or None."""
+    """Return the error in a decoded response or event, or None."""
     if not isinstance(value, Mapping):
         return None
     if value.get("error"):
@@ -60,27 +60,27 @@ def _error_in(value: Any) -> Any:
 def refusal(
     url: str, status: int, body: bytes | str, *, attempts: int = 1, then: str = "", keyed: bool | None = None
 ) -> ServerError:
-    """Word a refusal.
+    """Build the error for a server's refusal.
 
     Parameters
     ----------
     url : str
-        Where, for the message.
+        Base URL of the server, for the message.
     status : int
-        HTTP status; an error inside a 200 may name its own, which is then taken.
+        HTTP status. An error inside a 200 may name its own, which is used instead.
     body : bytes or str
-        The answer or the event, JSON or not.
+        The response or the event, JSON or not.
     attempts : int
-        How often it was tried.
+        Number of attempts.
     then : str
-        What to do next, where the status alone does not say it.
+        What to do, if the status alone does not tell.
     keyed : bool, optional
-        Whether a key or a password was sent, where that is known.
+        True if a key or a password was sent; None if unknown.
 
     Returns
     -------
     ContextExceeded or ServerRefused
-        To be raised.
+        The error to raise.
 
     Examples
     --------

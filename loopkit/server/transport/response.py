@@ -103,7 +103,7 @@ class Response:
         self._is_complete = True
 
     def finish(self) -> None:
-        """Read the rest after the last event, so that the connection can be used again. Wait a moment at most."""
+        """Read the rest after the last event, so that the connection can be used again. It waits at most `DRAIN` seconds."""
         stream = self._response.extensions.get("network_stream")
         if stream is None or self._is_complete:
             return
