@@ -148,7 +148,7 @@ def serve(
     settings = {**parameters, "slots": slots, "context": context, "template": template, "cache_ram_mib": cache_ram_mib}
     child = start_child(file, slot_dir=slot_dir, **settings)
     try:
-        wire = Wire(child.url, api_key=child.key, gone=child.gone)
+        wire = Wire(child.url, api_key=child.key, ended=child.gone)
         context_size = llama_api.props(wire).context_size  # llama.cpp rounds it up
     except BaseException:
         child.close()

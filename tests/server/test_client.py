@@ -259,7 +259,7 @@ def test_a_server_that_is_gone_is_not_asked_again(closed_port: socket.socket) ->
     waits = Waits()
     with (
         server_at(
-            f"http://127.0.0.1:{closed_port.getsockname()[1]}", sleep=waits, gone=lambda: "its process has ended"
+            f"http://127.0.0.1:{closed_port.getsockname()[1]}", sleep=waits, ended=lambda: "its process has ended"
         ) as server,
         pytest.raises(ServerUnreachable, match="its process has ended"),
     ):

@@ -113,12 +113,12 @@ def _answer(question: Callable[[], T], wire: Wire, path: str) -> T | NoAnswer:
     try:
         return question()
     except ServerError as error:
-        return _no_answer(error, path, keyed=wire.keyed)
+        return _no_answer(error, path, has_key=wire.has_key)
 
 
-def _no_answer(error: ServerError, path: str, *, keyed: bool) -> NoAnswer:
+def _no_answer(error: ServerError, path: str, *, has_key: bool) -> NoAnswer:
     if isinstance(error, ServerRefused) and error.status != 200:
-        then = "The key does not give access to it. Pass another key" if keyed else "Pass a key"
+        then = "The key does not give access to it. Pass another key" if has_key else "Pass a key"
         return NoAnswer(f"HTTP {error.status} on {path}", then if error.status in KEY_REFUSED else "")
     if isinstance(error, ServerTimeout):
         return NoAnswer(f"no answer on {path} in time")
@@ -141,7 +141,7 @@ def _counts(server: Examined) -> Counts | NoAnswer:
     except ServerError as error:
         if isinstance(error, ServerRefused) and error.status in KEY_REFUSED:
             raise
-        return _no_answer(error, _COMPLETIONS, keyed=wire.keyed)
+        return _no_answer(error, _COMPLETIONS, has_key=wire.has_key)
     finally:
         server.release_slot(slot)
     return first, second

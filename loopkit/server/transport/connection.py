@@ -32,6 +32,7 @@ ATTEMPTS = 4
 FIRST_WAIT = 0.5  # seconds, doubled at each attempt
 LONGEST_WAIT = 60.0  # seconds, also if Retry-After asks for more
 RETRIED = frozenset({429, 502, 503, 504})
+STALE = 1.0  # seconds in which a kept connection turns out to be closed; later, the server has worked on the request
 SECRET_HEADERS = ("authorization", "key", "token", "secret", "cookie", "password")
 
 
@@ -50,7 +51,7 @@ class Wire:
         Time-outs as in httpx, in seconds.
     transport : httpx.BaseTransport, optional
         Sends the requests instead of httpx's own transport. Closed with the `Wire`.
-    gone : callable
+    ended : callable
         Returns why the server's process has ended; None while it runs, or if it is not ours.
     sleep : callable
         Waits between attempts.
@@ -59,7 +60,7 @@ class Wire:
     ----------
     url, api : str
         Base URL without and with ``/v1``.
-    keyed : bool
+    has_key : bool
         True if requests carry a key or a password.
     """
 
@@ -71,7 +72,7 @@ class Wire:
         headers: Mapping[str, str] | None = None,
         timeout: TimeoutTypes = DEFAULT_TIMEOUT,
         transport: httpx.BaseTransport | None = None,
-        gone: Callable[[], str | None] = lambda: None,
+        ended: Callable[[], str | None] = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         address = Address.of(url)
@@ -81,11 +82,11 @@ class Wire:
         self._headers.update(_checked_headers(headers or {}, api_key))
         self._auth = httpx.BasicAuth(*address.login) if address.login and "authorization" not in self._headers else None
         secrets = [value for name, value in self._headers.items() if any(word in name for word in SECRET_HEADERS)]
-        self.keyed = bool(secrets) or self._auth is not None
+        self.has_key = bool(secrets) or self._auth is not None
         secrets += [value.removeprefix("Bearer ") for value in secrets]
         secrets += address.login[1:] if address.login else ()
         secrets = sorted((secret for secret in secrets if len(secret) > 3), key=len, reverse=True)
-        self._faults = Faults(self.url, secrets, has_key=self.keyed, timeout=self.timeout, ended=gone)
+        self._faults = Faults(self.url, secrets, has_key=self.has_key, timeout=self.timeout, ended=ended)
         self._cookies = httpx.Cookies()
         self._tls = httpx.create_ssl_context(trust_env=not self._is_local)  # once: it loads all certificates
         self._pool = Pool(self._client)
@@ -191,7 +192,7 @@ class Wire:
         """Send a request and return when the head of its response is there."""
         while True:
             self.need_open()
-            channel = self._pool.take(cancellation)
+            channel, sent = self._pool.take(cancellation), time.monotonic()
             try:
                 client = channel.client
                 if client.cookies is not self._cookies:
@@ -208,7 +209,8 @@ class Wire:
                 self._cookies = client.cookies
             except BaseException as error:
                 channel.close()
-                is_stale = isinstance(error, DISCONNECTS) and not channel.is_new
+                is_early = isinstance(error, DISCONNECTS) and time.monotonic() - sent < STALE
+                is_stale = is_early and not channel.is_new
                 if is_stale and not self._faults.ended() and not (cancellation and cancellation.is_set()):
                     continue
                 raise

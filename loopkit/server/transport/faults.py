@@ -55,7 +55,7 @@ class Faults:
 
     def refused(self, status: int, body: bytes, *, attempts: int = 1, then: str = "") -> ServerError:
         """Translate an HTTP error. See `loopkit.server.transport.refusals.refusal`."""
-        return self.hidden(refusal(self.url, status, body[:ERROR_BYTES], attempts=attempts, then=then, keyed=self.has_key))
+        return self.hidden(refusal(self.url, status, body[:ERROR_BYTES], attempts=attempts, then=then, has_key=self.has_key))
 
     def translated(self, error: Exception, seconds: float, attempts: int = 1, received: int | None = None) -> LoopkitError:
         """Translate an exception of httpx.

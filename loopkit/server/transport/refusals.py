@@ -58,7 +58,7 @@ def _error_in(value: Any) -> Any:
 
 
 def refusal(
-    url: str, status: int, body: bytes | str, *, attempts: int = 1, then: str = "", keyed: bool | None = None
+    url: str, status: int, body: bytes | str, *, attempts: int = 1, then: str = "", has_key: bool | None = None
 ) -> ServerError:
     """Build the error for a server's refusal.
 
@@ -74,7 +74,7 @@ def refusal(
         Number of attempts.
     then : str
         What to do, if the status alone does not tell.
-    keyed : bool, optional
+    has_key : bool, optional
         True if a key or a password was sent; None if unknown.
 
     Returns
@@ -87,7 +87,7 @@ def refusal(
     >>> body = '{"error":{"code":400,"type":"exceed_context_size_error","n_prompt_tokens":14429,"n_ctx":8192}}'
     >>> refusal("http://host", 200, body)
     ContextExceeded('http://host', 14429, 8192)
-    >>> print(refusal("http://host", 401, "Invalid API Key", keyed=False))
+    >>> print(refusal("http://host", 401, "Invalid API Key", has_key=False))
     http://host: HTTP 401: Invalid API Key. The request had no key. Pass one as `api_key=`
     >>> print(refusal("http://host", 500, "<html>Bad thing</html>"))
     http://host: HTTP 500: <html>Bad thing</html>
@@ -112,7 +112,7 @@ def refusal(
         status = code
     if status in KEY_REFUSED:
         then = then or (
-            "The request had no key. Pass one as `api_key=`" if keyed is False else "Check that `api_key=` is the right key"
+            "The request had no key. Pass one as `api_key=`" if has_key is False else "Check that `api_key=` is the right key"
         )
     return ServerRefused(url, status, _one_line(message) or "no message", then or _THEN.get(status, ""), attempts)
 
