@@ -1,18 +1,18 @@
 """loopkit: run, resume and study LLM agent loops whose prompt cache stays warm.
 
-Six functions and a few modules do a day's work::
+Six functions and a few modules cover daily work::
 
     import loopkit as lk
 
     server = lk.serve()                                   # or lk.connect("http://gpu-box:8080")
     loop = lk.start(server, system="Be brief.", home="runs")
-    loop.ask("What is a prefix cache?")                   # streams; returns a Turn
+    loop.ask("What is a prefix cache?")                   # streams the response; returns a Turn
     loop = lk.resume(server, loop.session.id, home="runs")
-    logs = lk.load("runs")                                # .usage .cache_loss .epochs … are DataFrames
+    logs = lk.load("runs")                                # logs.usage, logs.cache_loss … are DataFrames
     lk.plot.prefix_reuse(logs)
-    lk.widgets.ChatPanel(loop)                            # the same in a panel that streams
+    lk.widgets.ChatPanel(loop)                            # the same in a notebook panel
 
-Everything is loaded when it is first used: importing loopkit loads no pandas, matplotlib, httpx or pydantic.
+Names are loaded on first use, so ``import loopkit`` is fast: pandas, matplotlib, httpx and pydantic come later.
 """
 
 from __future__ import annotations

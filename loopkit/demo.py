@@ -1,7 +1,7 @@
-"""``loopkit demo``: what a stable prefix is worth, measured on a real server.
+"""``loopkit demo``: measure on a real server how many tokens a stable prefix saves.
 
-The same conversation twice: once as a session, under the contract; once as a replay of it, with what people do by mistake, a
-system prompt that is read again for each request and holds the time. Writes a figure, three frames and a summary.
+The demo runs one conversation twice. The first run is a session that keeps the contract. The second is a replay with a common
+mistake: a system prompt that contains the current time.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ QUESTIONS = (
 
 
 class Summary(NamedTuple):
-    """What the demo measured."""
+    """Result of the demo."""
 
     kept: Mapping[str, float | None]
-    "The session: prompt_tokens, cached_tokens, read_tokens, lost_tokens, prompt_ms, requests."
+    "Totals of the session: prompt_tokens, cached_tokens, read_tokens, lost_tokens, prompt_ms, requests. None if not reported."
     broken: Mapping[str, float | None]
-    "The same of the replay with a clock in the system prompt."
+    "The same totals of the replay with the time in the system prompt."
     model: str | None
     engine: str | None
     verified: bool
-    "Every request of the kept session was rebuilt from its log and had the SHA-256 recorded when it was sent."
+    "Whether every request of the session, rebuilt from its log, has the SHA-256 that was recorded when it was sent."
 
 
 def run(
@@ -72,27 +72,32 @@ def run(
     Parameters
     ----------
     out : str or Path
-        A directory: ``prefix_reuse.png``, ``usage.csv``, ``cache_loss.csv``, ``epochs.csv``, ``summary.json``, and the logs.
+        Directory for ``prefix_reuse.png``, ``usage.csv``, ``cache_loss.csv``, ``epochs.csv``, ``summary.json`` and the logs.
     model : str
-        ``"smollm2"``, ``"tiny"`` or the path of a GGUF file, for the embedded server.
+        Model of the embedded server: ``"smollm2"``, ``"tiny"`` or the path of a GGUF file.
     url : str, optional
-        A running server instead.
+        Base URL of a running server to use instead of the embedded one.
     turns : int
-        Questions asked.
+        Number of questions.
     api_key : str, optional
-        For ``url``.
+        API key of the server at `url`.
 
     Returns
     -------
     Summary
-        Also printed as a table, and written as ``summary.json``.
+        The totals. They are also printed, and written to ``summary.json``.
+
+    Raises
+    ------
+    ServerError
+        If the server cannot be started, or refuses a request.
     """
     from loopkit.server.opening import connect, serve
 
     out = Path(out)
     with connect(url, api_key=api_key) if url else serve(model, slots=1, context=8192 + 256 * max(0, turns - 16)) as server:
         if url:
-            _knock(server)
+            _check_access(server)
         out.mkdir(parents=True, exist_ok=True)
         logs, verified = _measure(server, out, turns)
     figure_path = out / "prefix_reuse.png"
@@ -108,8 +113,8 @@ def run(
     return summary
 
 
-def _knock(server: Server) -> None:
-    """Have a server that refuses say so before anything is written."""
+def _check_access(server: Server) -> None:
+    """Send one request, so that a server that refuses does so before a file is written."""
     named = {} if server.model is None else {"model": server.model}
     body = {**named, "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 1}
     server.wire.ask(f"{server.wire.api}/chat/completions", encode(body))
@@ -133,13 +138,13 @@ def _measure(server: Server, out: Path, turns: int) -> tuple[Any, bool]:
                 loop.ask(f"{QUESTIONS[number % len(QUESTIONS)]}.")
                 bar.update()
             session = loop.session
-        bar.set_description("clock in the system prompt")
+        bar.set_description("time in the system prompt")
         broken = loopkit.replay.run(session, server, "clock_in_system", on_request=lambda record: bar.update())
     return load(session.dir).concat(broken), verify(session.dir).ok
 
 
 def _totals(usage: Any) -> dict[str, float | None]:
-    """Sums over the requests of a frame; None where a server did not report."""
+    """Return sums over the requests of a frame. None if the server does not report a value."""
     columns = ("prompt_tokens", "cached_tokens", "read_tokens", "lost_tokens", "prompt_ms")
     sums = {name: usage[name].sum(min_count=1) for name in columns}
     known = {name: None if value is None or value != value else value for name, value in sums.items()}
@@ -158,29 +163,29 @@ def _draw(logs: Any, path: Path) -> None:
     figure = Figure(figsize=(9.5, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     sessions = logs.sessions
-    labels = dict.fromkeys(sessions.loc[sessions["source"] == "replay", "session"], "clock in the system prompt")
+    labels = dict.fromkeys(sessions.loc[sessions["source"] == "replay", "session"], "time in the system prompt")
     prefix_reuse(logs, ax=figure.subplots(), labels=labels)
     figure.savefig(path, dpi=150)
 
 
 def _print(summary: Summary, out: Path) -> None:
     names = ("requests", "prompt_tokens", "cached_tokens", "read_tokens", "lost_tokens", "prompt_ms")
-    print(f"{'':16}{'contract kept':>16}{'clock in the system prompt':>29}")
+    print(f"{'':16}{'contract kept':>16}{'time in the system prompt':>28}")
     for name in names:
         cells = ("not reported" if side[name] is None else f"{side[name]:,.0f}" for side in (summary.kept, summary.broken))
         kept, broken = cells
-        print(f"{name.replace('_', ' '):16}{kept:>16}{broken:>29}")
+        print(f"{name.replace('_', ' '):16}{kept:>16}{broken:>28}")
     read, wasted = summary.kept["read_tokens"], summary.broken["read_tokens"]
     if read and wasted:
         print(
-            f"\nWith a stable prefix the server read {read:,.0f} prompt tokens; with the time in the system prompt it read "
-            f"{wasted:,.0f} for the same work: {wasted / read:.1f} times as many."
+            f"\nWith a stable prefix the server processed {read:,.0f} prompt tokens. With the time in the system prompt it "
+            f"processed {wasted:,.0f} for the same work: {wasted / read:.1f} times as many."
         )
     else:
-        print("\nThis server does not report cached tokens, so nothing can be said of its cache.")
+        print("\nThe server does not report cached tokens, so the demo cannot measure its cache.")
     state = (
-        "verified: every request was rebuilt from the log byte for byte"
+        "verified: every request was rebuilt from its log, byte for byte"
         if summary.verified
-        else "NOT VERIFIED: run loopkit verify"
+        else f"NOT VERIFIED. To see the faults: loopkit verify {out}"
     )
-    print(f"The kept session is {state}.\nFigure, frames and logs: {out}/")
+    print(f"The session is {state}.\nFigure, tables and logs: {out}/")

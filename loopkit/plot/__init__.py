@@ -1,14 +1,14 @@
-"""Figures of frames: each function takes frames, ``Logs`` or requests, and an optional ``ax``, and returns the ``Axes``.
+"""Figures. Each function takes ``Logs``, a frame or requests, and an optional ``ax``, and returns the matplotlib ``Axes``.
 
-None shows anything, sets a style or touches a figure that it was not given.
+The functions never call ``show``, set no global style and leave other figures untouched.
 """
 
-from loopkit.plot.lineage import provenance
-from loopkit.plot.matrix import reuse_matrix
-from loopkit.plot.reuse import prefix_reuse
-from loopkit.plot.times import timeline
-from loopkit.plot.tree import prefix_tree
-from loopkit.plot.variants import compare
+from loopkit.plot.branch_diagram import prefix_tree
+from loopkit.plot.prefix_matrix import reuse_matrix
+from loopkit.plot.provenance_graph import provenance
+from loopkit.plot.reading_times import timeline
+from loopkit.plot.request_chart import prefix_reuse
+from loopkit.plot.variant_bars import compare
 
 __all__ = ["compare", "prefix_reuse", "prefix_tree", "provenance", "reuse_matrix", "timeline"]
 

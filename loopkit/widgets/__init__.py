@@ -1,11 +1,11 @@
-"""Panels for a notebook: plain objects with methods, each with a thin skin of ipywidgets and a static form without them.
+"""Panels for notebooks. Each is a plain object with methods, shown as ipywidgets or, without a front end, as text and HTML.
 
-A button does what a method does, and nothing else. All text is escaped before it is shown. Nothing below knows of this room.
+Each button calls one method. All text from outside is escaped.
 """
 
-from loopkit.widgets.chat import ChatPanel
-from loopkit.widgets.explorer import LogExplorer
-from loopkit.widgets.replay import Replay
+from loopkit.widgets.chat_panel import ChatPanel
+from loopkit.widgets.log_explorer import LogExplorer
+from loopkit.widgets.replay_panel import Replay
 
 __all__ = ["ChatPanel", "LogExplorer", "Replay"]
 

@@ -1,7 +1,4 @@
-"""A conversation as a page: made from the records of a log, and gone on with from the events of a turn, with the same words.
-
-Keeps the last blocks; the log has all. Knows nothing of loops or widgets.
-"""
+"""A conversation as page blocks, built from the records of a log and updated by the events of a turn."""
 
 from __future__ import annotations
 
@@ -14,22 +11,22 @@ from loopkit.loop.display import NEXT_STEPS
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent, add_up
 from loopkit.reprs import counted, shown
 from loopkit.server.completion.assembly import Progress, ReasoningDelta, TextDelta
-from loopkit.widgets.page import Block
+from loopkit.widgets.rendering import Block
 
 __all__ = ["Transcript", "lost_line"]
 
 KEPT = 200
-"Blocks shown; there may be more."
-INTERRUPTED = "what was being written is not logged: ask again, or go on where tool results wait for an answer"
+"Maximum number of blocks. The log has all of them."
+INTERRUPTED = "the unfinished response was not logged. Ask again, or press Continue if tool results wait for a response"
 
 
 class Transcript:
-    """What was said, block by block.
+    """Blocks of a conversation.
 
     Parameters
     ----------
     records : iterable of LogRecord
-        Of a session's epochs, in order.
+        Records of a session's epochs, in order.
 
     Examples
     --------
@@ -41,7 +38,7 @@ class Transcript:
     """
 
     def __init__(self, records: Iterable[LogRecord] = ()) -> None:
-        self._lock = threading.RLock()  # a turn's thread takes, another paints
+        self._lock = threading.RLock()  # one thread adds events, another reads
         self.requests = self.lost_tokens = 0
         self.usage = Usage()
         self._settled: deque[Block] = deque(maxlen=KEPT)
@@ -57,10 +54,10 @@ class Transcript:
         self._doing = ""
 
     def blocks(self) -> tuple[list[Block], list[Block]]:
-        """What will not change any more, and what is being written."""
+        """Return the finished blocks, and the blocks that are still being written."""
         with self._lock:
             parts = counted(self._gone, "earlier part is", "earlier parts are")
-            gone = [Block("…", f"{parts} not shown; the log has them")] if self._gone else []
+            gone = [Block("…", f"{parts} only in the log")] if self._gone else []
             return [*gone, *self._settled], self._unsettled()
 
     def _unsettled(self) -> list[Block]:
@@ -69,19 +66,19 @@ class Transcript:
         return [part for part in parts if part.text]
 
     def counts(self) -> list[tuple[str, str]]:
-        """Tokens of all requests, as name and value."""
+        """Return the token totals as names and values."""
         return [*_counts(self.usage), ("lost", f"{self.lost_tokens:,}")] if self.requests else []
 
     def asked(self, text: str) -> None:
-        """Somebody asks."""
+        """Add a user message."""
         self._add(Block("you", text))
 
     def note(self, text: str) -> None:
-        """Something is to be known."""
+        """Add a note."""
         self._add(Block("note", text))
 
     def take(self, event: TurnEvent | LogRecord) -> None:
-        """Take in what happened, or what stands in a log."""
+        """Add an event or a log record."""
         with self._lock:
             self._take(event)
 
@@ -95,10 +92,10 @@ class Transcript:
                 self._settle()
                 self._calls += [call.function.arguments for call in event.calls()]
             case RequestSent():
-                self._clear()  # what an answer that could not be used has said
+                self._clear()  # drop the text of a failed response
                 self._doing = f"request {event.request} sent: {event.request_bytes:,} bytes, {event.new_bytes:,} of them new"
             case Progress():
-                self._doing = f"{event.processed:,} of {event.total:,} prompt tokens ready, {event.cached:,} of them reused"
+                self._doing = f"{event.processed:,} of {event.total:,} prompt tokens processed, {event.cached:,} of them reused"
             case TextDelta():
                 self._answer.append(event.text)
             case ReasoningDelta():
@@ -106,7 +103,7 @@ class Transcript:
             case ToolCalled():
                 self._settle()
                 self._calls.append(event.arguments)
-                self._doing = f"{event.name} runs"
+                self._doing = f"running {event.name}"
             case ToolResult():
                 self._settle()
                 arguments = self._calls.popleft() if self._calls else ""
@@ -138,7 +135,7 @@ class Transcript:
             self._add(Block("stopped", "; ".join(filter(None, (reason, then)))))
 
     def ended(self) -> None:
-        """The turn ended, if with an error."""
+        """Finish the turn, also after an error."""
         with self._lock:
             self._settle()
 
@@ -159,13 +156,13 @@ def _counts(usage: Usage) -> list[tuple[str, str]]:
     return [(name, "not reported" if count is None else f"{count:,}") for name, count in counts]
 
 
-def lost_line(tokens: int, cause: str | None, certainty: str | None, fixable_by: str | None, where: str | None) -> str:
-    """What was read again, and why.
+def lost_line(tokens: int, cause: str | None, certainty: str | None, fixable_by: str | None, location: str | None) -> str:
+    """Return the lost tokens and their cause as text.
 
     Examples
     --------
     >>> lost_line(1200, "slot_taken", "confirmed", "client", None)
-    '1,200 tokens: slot_taken (confirmed, mendable by client)'
+    '1,200 tokens: slot_taken (confirmed, fixable by client)'
     """
-    about = (certainty, f"mendable by {fixable_by}" if fixable_by else "", f"at {where}" if where else "")
-    return f"{counted(tokens, 'token')}: {cause or 'no cause named'} ({', '.join(filter(None, about))})"
+    about = (certainty, f"fixable by {fixable_by}" if fixable_by else "", f"at {location}" if location else "")
+    return f"{counted(tokens, 'token')}: {cause or 'unknown cause'} ({', '.join(filter(None, about))})"

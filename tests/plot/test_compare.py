@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from loopkit.errors import InvalidConfig
 from loopkit.logs.frames.arrays import dtypes
 from loopkit.plot import compare
-from tests.plot.looking import HOSTILE, drawn, legend, texts
+from tests.plot.artists import HOSTILE, drawn, legend, texts
 
-NEW, LOST, REUSED = "new", "read again (lost)", "reused from the cache"
+NEW, LOST, REUSED = "new", "lost (processed again)", "reused from the cache"
 
 
 def run(variant: str, requests: int, *, repeat: int = 1, lost: int = 0, **more: Any) -> pd.DataFrame:
@@ -59,11 +59,11 @@ def test_bars_are_the_sums_of_each_variant() -> None:
         "what was read comes first"
     )
     assert [label.get_text() for label in ax.get_yticklabels()] == ["unchanged", "live_system"]
-    beside = ["read 1,200 tokens\nfirst token of a request after 20 ms"]
-    beside += ["read 4,200 tokens\nfirst token of a request after 20 ms\nsystem_changed × 3 (confirmed)"]
+    beside = ["processed 1,200 tokens\ntime to first token 20 ms"]
+    beside += ["processed 4,200 tokens\ntime to first token 20 ms\nsystem_changed × 3 (confirmed)"]
     assert texts(ax) == beside
     assert legend(ax) == [NEW, LOST, REUSED]
-    assert ax.get_title() == "live_system read 3.5 times as many prompt tokens as unchanged"
+    assert ax.get_title() == "live_system processed 3.5 times as many prompt tokens as unchanged"
     assert ax.get_xlabel() == "prompt tokens of all requests"
     assert drawn(ax)
 
@@ -75,15 +75,15 @@ def test_repeats_have_a_middle_and_a_whisker() -> None:
     [whisker] = [each for each in ax.containers if isinstance(each, ErrorbarContainer)]
     [bars] = whisker.lines[2]
     assert np.asarray(bars.get_segments()).tolist() == [[[2300, 1], [4200, 1]]]
-    assert legend(ax)[-1] == "read, fewest to most of 3 repeats"
-    assert texts(ax)[1].split("\n")[:2] == ["read 3,300 (2,300 to 4,200) tokens", "first token of a request after 2 (1 to 3) ms"]
-    assert texts(ax)[1].split("\n")[2] == "system_changed × 2 a run (confirmed)"
+    assert legend(ax)[-1] == "processed, fewest to most of 3 repeats"
+    assert texts(ax)[1].split("\n")[:2] == ["processed 3,300 (2,300 to 4,200) tokens", "time to first token 2 (1 to 3) ms"]
+    assert texts(ax)[1].split("\n")[2] == "system_changed × 2 per run (confirmed)"
 
 
 def test_what_is_not_known_is_not_zero() -> None:
     ax = compare(frame(run("silent", 3, cached_tokens=pd.array([None] * 3, "Int64"), ttft_ms=pd.array([None] * 3, "Float64"))))
-    assert widths(ax) == {"not known": [3000]}
-    assert texts(ax) == ["tokens read unknown"]
+    assert widths(ax) == {"unknown": [3000]}
+    assert texts(ax) == ["processed tokens not reported"]
     assert drawn(ax)
 
 
@@ -109,7 +109,7 @@ def test_no_more_is_lost_than_was_read_and_the_cause_of_most_tokens_comes_first(
 def test_a_run_that_did_not_begin_cold_is_marked() -> None:
     ax = compare(frame(run("a", 2), run("b", 2, cold=False)))
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b (not cold)"]
-    assert ax.get_title() == "all read as many prompt tokens"
+    assert ax.get_title() == "all variants processed the same number of prompt tokens"
 
 
 def test_where_there_is_little_room_the_cause_stays() -> None:
@@ -142,7 +142,7 @@ def test_no_rows() -> None:
 def test_the_axes_given_are_used_and_what_is_no_frame_is_refused() -> None:
     mine = Figure().subplots()
     assert compare(frame(run("a", 2)), mine) is mine
-    with pytest.raises(InvalidConfig, match="no column variant, repeat, prompt_tokens"):
+    with pytest.raises(InvalidConfig, match="lacks the columns variant, repeat, prompt_tokens"):
         compare(pd.DataFrame({"x": [1]}))
-    with pytest.raises(InvalidConfig, match="a str cannot be drawn"):
+    with pytest.raises(InvalidConfig, match="expected Logs or a frame; got a str"):
         compare("runs")  # type: ignore[arg-type]

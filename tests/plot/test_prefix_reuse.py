@@ -22,10 +22,10 @@ from loopkit.errors import InvalidConfig
 from loopkit.logs.collection import Logs
 from loopkit.logs.loading import load
 from loopkit.plot import prefix_reuse
-from loopkit.plot.groups import Stack
-from loopkit.plot.looks import STYLES
+from loopkit.plot.request_bars import Stack
+from loopkit.plot.style import STYLES
 from tests.logs.make import assistant, end, kept, replay, start, usage, user, write, write_session
-from tests.plot.looking import HOSTILE, drawn, legend, texts
+from tests.plot.artists import HOSTILE, drawn, legend, texts
 
 
 def one(home: Path, requests: int, loses: frozenset[int] = frozenset()) -> Logs:
@@ -64,7 +64,7 @@ def test_bars_are_the_frame(tmp_path: Path) -> None:
     ax = prefix_reuse(one(tmp_path, 4, loses=frozenset({3})))
     assert heights(ax) == {
         "reused from the cache": [0, 1000, 0, 1200],
-        "read again (lost)": [0, 0, 1100, 0],
+        "lost (processed again)": [0, 0, 1100, 0],
         "new": [1000, 100, 100, 100],
     }
     tops = [bar.get_y() + bar.get_height() for bar in ax.containers[2]]
@@ -79,7 +79,7 @@ def test_a_loss_is_marked_with_its_cause(tmp_path: Path) -> None:
     ax = prefix_reuse(one(tmp_path, 9, loses=frozenset({3, 4, 8})))
     assert [x for x, _ in marks(ax)] == [2, 3, 7]
     assert texts(ax) == ["slot_taken × 2", "slot_taken"]
-    assert legend(ax) == ["reused from the cache", "read again (lost)", "new", "loss, and its cause"]
+    assert legend(ax) == ["reused from the cache", "lost (processed again)", "new", "loss, with its cause"]
 
 
 def test_nothing_lost_nothing_marked(tmp_path: Path) -> None:
@@ -98,13 +98,13 @@ def test_unknown_is_hatched_and_not_zero(tmp_path: Path) -> None:
     ]
     write_session(tmp_path, "a", [start("a"), *unknown])
     ax = prefix_reuse(load(tmp_path))
-    assert heights(ax) == {"reused from the cache": [0, 0, 300, 0], "new": [900, 0, 0, 0], "not known": [0, 1000, 800, 0]}
-    [hatched] = [bars for bars in ax.containers if bars.get_label() == "not known"]
+    assert heights(ax) == {"reused from the cache": [0, 0, 300, 0], "new": [900, 0, 0, 0], "unknown": [0, 1000, 800, 0]}
+    [hatched] = [bars for bars in ax.containers if bars.get_label() == "unknown"]
     assert all(bar.get_hatch() for bar in hatched)
     assert legend(ax)[-1] == "prompt not reported"
     [unsaid] = [line for line in ax.lines if line.get_label() == "prompt not reported"]
     assert np.asarray(unsaid.get_xdata()).tolist() == [3]
-    assert "2 requests not reported" in ax.get_title()
+    assert "2 requests unknown" in ax.get_title()
 
 
 def test_epoch_borders(tmp_path: Path) -> None:
@@ -118,13 +118,13 @@ def test_epoch_borders(tmp_path: Path) -> None:
 def test_groups_stand_side_by_side_under_their_names(tmp_path: Path) -> None:
     ax = prefix_reuse(kept_and_broken(tmp_path, 4))
     assert heights(ax)["reused from the cache"] == [0, 1000, 1100, 1200, 0, 0, 0, 0]
-    assert heights(ax)["read again (lost)"] == [0, 0, 0, 0, 0, 1000, 1100, 1200]
+    assert heights(ax)["lost (processed again)"] == [0, 0, 0, 0, 0, 1000, 1100, 1200]
     assert texts(ax) == [
         "system_changed × 3",
         "contract kept\nprocessed 1,300 of 4,600, lost 0",
         "live_system\nprocessed 4,600 of 4,600\nlost 3,300",
     ]
-    assert ax.get_title() == "live_system read 3.5 times as many prompt tokens as contract kept"
+    assert ax.get_title() == "live_system processed 3.5 times as many prompt tokens as contract kept"
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3", "4", "1", "2", "3", "4"]
     lefts = [float(bar.get_x()) for bars in ax.containers[:2] for bar in bars]
     assert lefts == sorted(lefts)
@@ -163,7 +163,7 @@ def test_few_and_many(requests: int, tmp_path: Path) -> None:
         assert artists < 30
         assert len(marks(ax)) == len([at for at in (3, 100, 2222) if at <= requests]), "one mark a run"
         reused, lost, new = ax.collections[:3]
-        assert [part.get_label() for part in (reused, lost, new)] == ["reused from the cache", "read again (lost)", "new"]
+        assert [part.get_label() for part in (reused, lost, new)] == ["reused from the cache", "lost (processed again)", "new"]
         top = max(vertices(path)[:, 1].max() for path in new.get_paths())
         assert top == 1000 + (requests - 1) * 100
         assert len(vertices(reused.get_paths()[0])) > 2 * requests, "steps, one a request"
@@ -283,5 +283,5 @@ def test_causes_are_shown_as_they_are(tmp_path: Path, requests: int) -> None:
 
 
 def test_a_frame_without_its_columns_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="no column session, epoch"):
+    with pytest.raises(InvalidConfig, match="lacks the columns session, epoch"):
         prefix_reuse(pd.DataFrame({"prompt_tokens": [1]}))

@@ -12,10 +12,10 @@ from loopkit.cache import Prompt
 from loopkit.cache.prefixes.tree import branches
 from loopkit.errors import InvalidConfig
 from loopkit.plot import prefix_tree
-from loopkit.plot.tree import Layout
-from tests.plot.looking import HOSTILE, conversations, drawn, legend, texts
+from loopkit.plot.branch_diagram import Layout
+from tests.plot.artists import HOSTILE, conversations, drawn, legend, texts
 
-SHARED, OWN = "shared by branches", "of one branch"
+SHARED, OWN = "shared by several branches", "in one branch"
 
 
 def lines(ax: Axes, label: str) -> list[list[list[float]]]:
@@ -98,5 +98,5 @@ def test_the_axes_given_are_used_and_what_cannot_be_compared_is_refused() -> Non
     with pytest.raises(InvalidConfig, match="mix bytes and tokens"):
         prefix_tree([b"{}", Prompt(tokens=[1])])
     for bad in ("text", 7, [{"role": "user"}]):
-        with pytest.raises(InvalidConfig, match=r"is no request. Give such as session.requests\(\)"):
+        with pytest.raises(InvalidConfig, match=r"expected (requests|Logs)"):
             prefix_tree(bad)  # type: ignore[arg-type]

@@ -17,9 +17,9 @@ from loopkit.ids import QueryId, RunId
 from loopkit.memory.frames import EVIDENCE, Lineage
 from loopkit.memory.memory import Memory
 from loopkit.plot import provenance
-from loopkit.plot.lineage import Places
+from loopkit.plot.provenance_graph import Places
 from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled, records
-from tests.plot.looking import HOSTILE, drawn, legend
+from tests.plot.artists import HOSTILE, drawn, legend
 
 L2, L1, L0 = "synthesis of a project (L2)", "memory for a query (L1)", "evidence (L0)"
 
@@ -105,7 +105,7 @@ def test_a_filtered_frame_is_drawn_as_far_as_it_goes(tmp_path: Path) -> None:
         found.edges[found.edges["child"].isin(some["sha256"]) & found.edges["parent"].isin(some["sha256"])]
     )
     ax = provenance(Lineage(some, found.edges, found.evidence.iloc[:1]))
-    assert named(ax)[1:] == ["not in the frame of evidence"] * 3
+    assert named(ax)[1:] == ["not in the evidence frame"] * 3
     assert drawn(ax)
 
 
@@ -129,7 +129,10 @@ def test_nothing_to_draw(tmp_path: Path) -> None:
 def test_the_axes_given_are_used_and_what_is_no_lineage_is_refused() -> None:
     mine = Figure().subplots()
     assert provenance(large(1), mine) is mine
-    bad: list[tuple[Any, str]] = [("node", "a str cannot be drawn"), (Lineage(*[pd.DataFrame()] * 3), "no column sha256")]
+    bad: list[tuple[Any, str]] = [
+        ("node", "expected a Lineage; got a str"),
+        (Lineage(*[pd.DataFrame()] * 3), "lacks the columns sha256"),
+    ]
     for given, said in bad:
         with pytest.raises(InvalidConfig, match=said):
             provenance(given)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,9 +12,12 @@ from matplotlib.figure import Figure
 
 from loopkit.cache import Prompt
 from loopkit.errors import InvalidConfig
-from loopkit.plot import reuse_matrix
-from loopkit.plot.matrix import Matrix
-from tests.plot.looking import HOSTILE, conversations, drawn
+from loopkit.logs.loading import load
+from loopkit.plot import prefix_tree, reuse_matrix
+from loopkit.plot.prefix_matrix import Matrix
+from loopkit.reprs import counted
+from tests.logs.make import kept, start, write_session
+from tests.plot.artists import HOSTILE, conversations, drawn
 
 
 @settings(deadline=None)
@@ -35,7 +40,7 @@ def test_the_picture_is_the_share_of_each_rows_prompt() -> None:
     assert np.nan_to_num(shares, nan=-1).tolist() == [[1, 0.5, 0, 0], [1, 1, 0, 0], [-1, -1, -1, -1], [0, 0, 0, 1]]
     assert ax.get_title() == "shared prefixes of 4 requests"
     [bar] = [each for each in ax.figure.axes if each is not ax]
-    assert bar.get_ylabel() == "share of the row's tokens that the column's begin with"
+    assert bar.get_ylabel() == "share of the row's tokens that the column starts with"
     assert drawn(ax)
 
 
@@ -56,7 +61,7 @@ def test_few_and_many(requests: int) -> None:
 
 
 def test_no_requests_and_one() -> None:
-    assert "of a log without bodies there is none" in reuse_matrix([]).get_title()
+    assert "the logs contain no bodies" in reuse_matrix([]).get_title()
     one = reuse_matrix([b"{}"])
     assert one.get_title() == "shared prefixes of 1 request"
     assert drawn(one)
@@ -67,3 +72,10 @@ def test_the_axes_given_are_used_and_what_cannot_be_compared_is_refused() -> Non
     assert reuse_matrix([b"{}"], mine) is mine
     with pytest.raises(InvalidConfig, match="mix bytes and blocks"):
         reuse_matrix([b"{}", Prompt(blocks=["a"])])
+
+
+def test_logs_are_drawn_like_their_requests(tmp_path: Path) -> None:
+    write_session(tmp_path, "a", [start("a"), *kept(4)])
+    logs = load(tmp_path)
+    assert reuse_matrix(logs).get_title() == f"shared prefixes of {counted(len(list(logs.requests())), 'request')}"
+    assert prefix_tree(logs).get_title().startswith("4 requests in ")

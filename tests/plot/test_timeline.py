@@ -17,9 +17,9 @@ from loopkit.logs.frames.arrays import dtypes, empty
 from loopkit.logs.loading import load
 from loopkit.plot import timeline
 from tests.logs.make import kept, start, write_session
-from tests.plot.looking import drawn, legend
+from tests.plot.artists import drawn, legend
 
-FIRST, SERVER = "time to first token, measured here", "time to read the prompt, as the server says"
+FIRST, SERVER = "time to first token, measured by the client", "time to process the prompt, reported by the server"
 
 
 def usage(requests: int, *, largest: int = 200, **columns: Any) -> pd.DataFrame:
@@ -41,7 +41,7 @@ def test_points_are_the_requests_whose_numbers_are_known() -> None:
     assert points(ax, FIRST) == [(10, 0.05)]
     assert points(ax, SERVER) == [(20, 0.025)]
     assert legend(ax) == [FIRST, SERVER]
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("prompt tokens read (not cached)", "seconds")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("prompt tokens processed (not cached)", "seconds")
     assert ax.get_title() == "too few requests for a line"
     assert drawn(ax)
 
@@ -56,7 +56,7 @@ def test_the_line_is_the_fitted_one(requests: int) -> None:
     x, y = np.asarray(line.get_xydata()).T
     assert y == pytest.approx(fitted.seconds(x))
     assert (x.min(), x.max()) == pytest.approx((frame["read_tokens"].min(), frame["read_tokens"].max()))
-    assert ax.get_title().startswith(f"a token read takes {1000 * fitted.seconds_per_token:.3g} ms (")
+    assert ax.get_title().startswith(f"{1000 * fitted.seconds_per_token:.3g} ms per processed token (")
     assert len(points(ax, SERVER)) == requests
     assert len(ax.lines) + len(ax.collections) == 6
     assert (ax.get_xscale(), ax.get_xlim()[0], ax.get_ylim()[0]) == ("linear", 0, 0)
@@ -65,7 +65,7 @@ def test_the_line_is_the_fitted_one(requests: int) -> None:
 
 def test_times_that_do_not_grow_with_the_tokens_are_said_to_show_nothing() -> None:
     ax = timeline(usage(6, read_tokens=[10, 20, 30, 40, 50, 60], prompt_ms=[60.0, 50.0, 10.0, 20.0, 40.0, 30.0]))
-    assert ax.get_title().startswith("these times do not show what a token read takes (-")
+    assert ax.get_title().startswith("the times do not grow with the processed tokens (-")
     assert drawn(ax)
 
 
@@ -82,7 +82,7 @@ def test_logs_will_do_and_nothing_at_all(tmp_path: Path) -> None:
     assert legend(ax) == [SERVER]
     assert drawn(ax)
     nothing = timeline(empty("usage"))
-    assert (nothing.get_title(), nothing.get_legend()) == ("no times known", None)
+    assert (nothing.get_title(), nothing.get_legend()) == ("no times reported", None)
     assert (list(nothing.get_xticks()), list(nothing.get_yticks())) == ([], [])
     assert drawn(nothing)
 
@@ -95,9 +95,12 @@ def test_the_axes_given_are_used() -> None:
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        (7, "an int cannot be drawn"),
-        (pd.DataFrame(), "no column read_tokens, ttft_ms"),
-        (pd.DataFrame({"read_tokens": ["many"], "ttft_ms": 1.0, "prompt_ms": 1.0}), "read_tokens: the column holds no numbers"),
+        (7, "expected Logs or a frame; got an int"),
+        (pd.DataFrame(), "lacks the columns read_tokens, ttft_ms"),
+        (
+            pd.DataFrame({"read_tokens": ["many"], "ttft_ms": 1.0, "prompt_ms": 1.0}),
+            "read_tokens: the column must contain numbers",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(bad: Any, said: str) -> None:

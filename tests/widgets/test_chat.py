@@ -13,12 +13,12 @@ import pytest
 from loopkit.errors import InvalidConfig, LoopBusy, NothingToGoOn, SessionNotFound, StreamCut
 from loopkit.server.client import Server
 from loopkit.session.verify import verify
-from loopkit.widgets import panel as panel_module
-from loopkit.widgets.chat import ChatPanel
-from loopkit.widgets.explorer import LogExplorer
+from loopkit.widgets import base
+from loopkit.widgets.chat_panel import ChatPanel
+from loopkit.widgets.log_explorer import LogExplorer
 from tests.loop.scripted_loops import OPTIONS, begin, calling, ctrl_c, done, log, reasoned, scripted, threads_of_ours
 from tests.server.scripted import HANG, sse, text
-from tests.widgets.open_things import open_things
+from tests.widgets.open_comms import count_open
 
 LIMA = '{"city":"Lima"}'
 
@@ -59,7 +59,7 @@ def test_asking_streams_counts_and_folds_a_tool_call(tiny: Server, tmp_path: Pat
 def test_the_page_streams_while_the_turn_runs_and_stop_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     reached = threading.Event()
     with scripted([*sse(text("Do")), reached.set, HANG], done(30, 0, 6)) as (server, script), begin(server, tmp_path) as loop:
-        before, opened = log(loop), open_things()
+        before, opened = log(loop), count_open()
         panel = displayed(ChatPanel(loop))
         streamed = threading.Event()
         panel._now.observe(lambda change: streamed.set() if "Do" in change["new"] else None, "value")
@@ -75,42 +75,42 @@ def test_the_page_streams_while_the_turn_runs_and_stop_leaves_the_log_as_it_was(
         assert log(loop) == before
         assert panel.turn is not None
         assert (panel.turn.stop, panel.turn.text) == ("interrupted", "Do")
-        assert "stopped: interrupted; what was being written is not logged" in str(panel)
+        assert "stopped: interrupted; the unfinished response was not logged" in str(panel)
         panel._text.value = "One."
         panel._send.click()
         panel.wait()
         assert script.requests[1].body == script.requests[0].body
         panel.close()
         panel.close()
-        assert open_things() == opened
+        assert count_open() == opened
         assert verify(loop.session.dir).ok
 
 
 def test_close_ends_a_running_turn_and_leaves_nothing_open(tmp_path: Path) -> None:
     reached = threading.Event()
-    opened = open_things()
+    opened = count_open()
     with scripted([reached.set, HANG]) as (server, script), begin(server, tmp_path) as loop:
         with displayed(ChatPanel(loop)) as panel:
-            assert open_things() > opened
+            assert count_open() > opened
             panel.ask("One.")
             assert reached.wait(5)
         assert script.requests[0].hung_up.wait(5)
-        assert open_things() == opened
+        assert count_open() == opened
         assert panel._repr_mimebundle_() == {}
         assert "stopped: interrupted" in str(panel)
 
 
-def test_a_panel_that_cannot_be_dressed_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panel_that_cannot_be_builded_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> NoReturn:
         raise PermissionError
 
-    opened = open_things()
+    opened = count_open()
     with scripted() as (server, _), begin(server, tmp_path) as loop:
         for panel, fails in ((ChatPanel(loop), "sessions"), (LogExplorer(loop.session), "_picture")):
             monkeypatch.setattr(panel, fails, refused)
             with pytest.raises(PermissionError):
                 panel._repr_mimebundle_()
-            assert open_things() == opened
+            assert count_open() == opened
 
 
 def test_stop_just_when_a_turn_is_begun_stops_it(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_ctrl_c_while_it_is_waited_for_stops_the_turn(tmp_path: Path, monkeypatc
         panel = ChatPanel(loop)
         panel.ask("One.")
         assert reached.wait(5)
-        monkeypatch.setattr(panel_module, "time", SimpleNamespace(sleep=interrupted))
+        monkeypatch.setattr(base, "time", SimpleNamespace(sleep=interrupted))
         with pytest.raises(KeyboardInterrupt):
             panel.wait()
         assert threads_of_ours() == []

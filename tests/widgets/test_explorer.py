@@ -11,10 +11,10 @@ from loopkit import replay
 from loopkit.errors import InvalidConfig, LogError, TornLog
 from loopkit.logs.loading import load
 from loopkit.server.client import Server
-from loopkit.widgets.explorer import LogExplorer
+from loopkit.widgets.log_explorer import LogExplorer
 from tests.logs.make import end, kept, start, user, write_session
 from tests.loop.scripted_loops import begin
-from tests.widgets.open_things import open_things
+from tests.widgets.open_comms import count_open
 
 
 def now_in(city: str) -> str:
@@ -32,11 +32,11 @@ def at(explorer: LogExplorer) -> tuple[str | None, int | None]:
 
 
 def buttons(explorer: LogExplorer) -> dict[str, Button]:
-    return {each.description: each for each in explorer._skin if isinstance(each, Button)}
+    return {each.description: each for each in explorer._widgets if isinstance(each, Button)}
 
 
 def size(explorer: LogExplorer) -> int:
-    return sum(len(str(each.get_state())) for each in explorer._skin)
+    return sum(len(str(each.get_state())) for each in explorer._widgets)
 
 
 def test_what_cannot_be_read_is_named_and_hides_nothing(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_page_holds_its_rows_however_many_there_are(tmp_path: Path) -> None:
 def test_clicking_goes_down_to_a_request_and_up_again(tmp_path: Path) -> None:
     write_session(tmp_path, "a", [start("a"), *kept(3), end(9)], [start("a", 1, at=10), *kept(2, at=10)])
     write_session(tmp_path, "b", [start("b"), *kept(14, loses=frozenset([13]))])
-    opened = open_things()
+    opened = count_open()
     with displayed(LogExplorer(tmp_path)) as explorer:
         assert [line.split()[0] for line in str(explorer).splitlines()[2:5]] == ["session", "a", "b"]
         plot = bytes(explorer._plot.value)
@@ -95,7 +95,7 @@ def test_clicking_goes_down_to_a_request_and_up_again(tmp_path: Path) -> None:
         assert explorer.request == 13
         assert explorer.page == 2
         assert [line.button_style for line in explorer._lines[:3]] == ["", "info", ""]
-        assert "2,100 tokens: slot_taken (confirmed, mendable by server, at slot 0)" in explorer._below.value
+        assert "2,100 tokens: slot_taken (confirmed, fixable by server, at slot 0)" in explorer._below.value
         assert "taken_by: &quot;b&quot;" in explorer._below.value
         buttons(explorer)["Up"].click()
         assert explorer.session is None
@@ -107,10 +107,10 @@ def test_clicking_goes_down_to_a_request_and_up_again(tmp_path: Path) -> None:
         assert at(explorer) == ("a", None)
         assert explorer.error is None
         write_session(tmp_path, "c", [start("c"), *kept(1)])
-        buttons(explorer)["Load again"].click()
+        buttons(explorer)["Refresh"].click()
         assert len(str(explorer).splitlines()) == 6
         assert len(explorer._table_box.children) == 4
-    assert open_things() == opened
+    assert count_open() == opened
 
 
 @pytest.mark.server
@@ -125,12 +125,12 @@ def test_a_request_shows_what_it_added_and_an_epoch_what_it_began_with(tiny: Ser
     assert "added: system prompt: Be brief." in lines
     assert "added: tools: now_in, find_tool, call_tool, clock" in lines
     assert "added: you: What is the time?" in lines
-    assert 'answered: calls now_in: {"city": "."}' in lines
+    assert 'response: calls now_in: {"city": "."}' in lines
     explorer.open("s", 0, 2)
     lines = str(explorer).splitlines()
     assert lines[lines.index("added: tool now_in → ok:") + 2] == "  → In . it is 16:20."
-    assert "answered: model: Done." in lines
-    assert any(line.startswith("bytes: they extend the ") for line in lines)
+    assert "response: model: Done." in lines
+    assert any(line.startswith("bytes: ") and " appended to the " in line for line in lines)
     assert not any("system prompt" in line for line in lines)
 
 
@@ -144,7 +144,7 @@ def test_a_loss_shows_its_cause_and_the_differing_bytes(tiny: Server, tmp_path: 
     name = broken.sessions["session"].iloc[0]
     explorer.open(name, 0, 2)
     said = str(explorer)
-    assert "system_changed (confirmed, mendable by client, at messages[0].content)" in said
+    assert "system_changed (confirmed, fixable by client, at messages[0].content)" in said
     was, now = (next(line for line in said.splitlines() if line.startswith(f"{name}: ")) for name in ("was", "now"))
     same = was.index("[")
     assert was[5:same] == now[5:same]
@@ -182,7 +182,7 @@ def test_a_damaged_log_is_an_error_in_the_panel_and_an_odd_directory_a_note(tmp_
         assert "its name is not a session id" in explorer._above.value
         log = tmp_path / "sessions" / "a" / "0.jsonl"
         log.write_bytes(log.read_bytes()[:-9])
-        buttons(explorer)["Load again"].click()
+        buttons(explorer)["Refresh"].click()
         assert "0.jsonl" in explorer._below.value
         assert "error: " in str(explorer)
 

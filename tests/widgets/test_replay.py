@@ -13,10 +13,10 @@ from loopkit.errors import InvalidConfig, LoopBusy, StreamCut
 from loopkit.logs.loading import load
 from loopkit.server.client import Server
 from loopkit.session.session import Session
-from loopkit.widgets.replay import CHOICE, Replay
+from loopkit.widgets.replay_panel import CHOICE, Replay
 from tests.loop.scripted_loops import begin, done, scripted
 from tests.server.scripted import HANG, sse, text
-from tests.widgets.open_things import open_things
+from tests.widgets.open_comms import count_open
 
 VARIANTS = ["live_system", "summarised"]
 
@@ -31,7 +31,7 @@ def session(tiny: Server, tmp_path: Path) -> Session:
 
 @pytest.mark.server
 def test_the_comparison_fills_in_run_by_run(session: Session, tiny: Server) -> None:
-    opened = open_things()
+    opened = count_open()
     with Replay(session, tiny) as panel:
         assert panel._repr_mimebundle_()
         filled: list[list[str]] = []
@@ -56,7 +56,7 @@ def test_the_comparison_fills_in_run_by_run(session: Session, tiny: Server) -> N
         assert f">{read:,}</td>" in panel._below.value
         assert "system_changed" in str(panel)
         assert (panel._start.disabled, panel._stop.disabled) == (False, True)
-    assert open_things() == opened
+    assert count_open() == opened
 
 
 @pytest.mark.filterwarnings("ignore:A run may find prompts")

@@ -1,7 +1,6 @@
-"""``provenance``: where a piece of memory comes from, drawn from it down to file and byte offset.
+"""The figure ``provenance``: a memory and the evidence it was made from, down to file and byte offset.
 
-A level is a column, the memories of different questions stand beside each other in theirs; a memory lies at the row of the newest
-that it took in, so that a fold of many steps is a line down its column. Takes the frames of ``memory.lineage``.
+Each level is a column, in which each question has a lane. A node is in the row of its newest input.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.memory.frames import Lineage
-from loopkit.plot.looks import GREY, PLAIN, frame_of, new_axes, shown
+from loopkit.plot.style import GREY, PLAIN, frame_of, new_axes, shown
 from loopkit.reprs import counted
 
 if TYPE_CHECKING:
@@ -24,39 +23,39 @@ if TYPE_CHECKING:
 __all__ = ["Places", "provenance"]
 
 NAMED = 40
-"Up to so many pieces of evidence are named, and of more up to so many sources."
+"Pieces of evidence are named up to this number; if there are more, their sources are."
 COLUMNS = {
     "nodes": ("sha256", "level", "query_id", "text"),
     "edges": ("child", "parent"),
     "evidence": ("node", "source", "path", "offset", "text"),
 }
 WORDED = 12
-"Of up to so many memories the first words stand beside them."
-UNKNOWN = "not in the frame of evidence"
+"Memories are labelled with their first words up to this number."
+UNKNOWN = "not in the evidence frame"
 LEVELS = {
     "L2": {"label": "synthesis of a project (L2)", "color": "#163f66", "marker": "D"},
     "L1": {"label": "memory for a query (L1)", "color": "#d9680b", "marker": "s"},
     "L0": {"label": "evidence (L0)", "color": "#5b9bc8", "marker": "o"},
 }
-"From left to right."
+"Levels from left to right."
 APART = 0.5
-"Rows between two nodes in a column."
+"Least distance between two nodes of a column, in rows."
 LANES = 0.6
-"Of the way to the next column, what the lanes of one take up."
+"Share of a column's width that its lanes use."
 
 
 class Places(NamedTuple):
-    """Where each node lies."""
+    """Position of each node."""
 
     level: list[str]
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     edges: NDArray[np.int64]
-    "Rows of nodes: what was made, and what it was made from."
+    "Pairs of node indices: a node, and a node it was made from."
 
     @classmethod
     def of(cls, nodes: pd.DataFrame, edges: pd.DataFrame) -> Places:
-        """Lay out a lineage; edges to nodes that are not in its frame are left out."""
+        """Place the nodes of a lineage. Edges to nodes that are not in the frame are left out."""
         place = {name: at for at, name in enumerate(nodes["sha256"])}
         pairs = zip(edges["child"], edges["parent"])
         known = [(place[child], place[parent]) for child, parent in pairs if child in place and parent in place]
@@ -75,32 +74,32 @@ class Places(NamedTuple):
         y[evidence] = np.arange(len(evidence))
         lowest: dict[float, float] = {}
         for each in ("L1", "L2"):
-            for at in (at for at in range(len(nodes)) if level[at] == each):  # in the order in which they were made
+            for at in (at for at in range(len(nodes)) if level[at] == each):  # in order of creation
                 row = max((y[parent] for parent in made_from.get(at, [])), default=0)
                 y[at] = lowest[x[at]] = max(row, lowest.get(x[at], -APART) + APART)
         return cls(level, x, y, np.array(known, np.int64).reshape(-1, 2))
 
 
 def provenance(lineage: Lineage, ax: Axes | None = None) -> Axes:
-    """Draw where a piece of memory comes from.
+    """Draw the evidence that a memory was made from.
 
     Parameters
     ----------
     lineage : Lineage
-        Of ``memory.lineage(node)``; its frames may be filtered.
+        Result of ``memory.lineage(node)``. Its frames may be filtered.
     ax : Axes, optional
-        Where to draw; by default on a new figure.
+        Axes to draw on. By default a new figure is made.
 
     Returns
     -------
     Axes
-        From left to right from the memory to its evidence, oldest evidence on top, each with its source and byte offset. Nothing
-        is shown.
+        The axes, from the memory on the left to its evidence on the right. The oldest evidence is on top, and each piece has its
+        source and byte offset.
 
     Raises
     ------
     InvalidConfig
-        When these are no frames of a lineage.
+        If it is not a lineage.
 
     Examples
     --------
@@ -116,13 +115,13 @@ def provenance(lineage: Lineage, ax: Axes | None = None) -> Axes:
     ('“Until six.” comes from 1 record of 1 source', ['notes@0: It is light in Lima until six.'])
     """
     if not isinstance(lineage, Lineage):
-        raise InvalidConfig("lineage", f"{kind_of(lineage)} cannot be drawn", "Give memory.lineage(…)")
+        raise InvalidConfig("lineage", f"expected a Lineage; got {kind_of(lineage)}", "Pass memory.lineage(…)")
     nodes, edges, evidence = (
         frame_of(getattr(lineage, name), columns, f"lineage.{name}", f"memory.lineage(…).{name}")
         for name, columns in COLUMNS.items()
     )
     places = Places.of(nodes, edges)
-    alone = places.level == ["L0"] and len(evidence) <= NAMED  # of a piece of evidence, its records
+    alone = places.level == ["L0"] and len(evidence) <= NAMED  # one piece of evidence: draw its records
     rows = len(evidence) if alone else places.level.count("L0")
     ax = new_axes(9.5, float(np.clip(1.5 + 0.24 * rows, 2.6, 9))) if ax is None else ax
     if not len(nodes):
@@ -138,7 +137,7 @@ def provenance(lineage: Lineage, ax: Axes | None = None) -> Axes:
     legend = ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize="small", borderaxespad=0.2)
     for handle in legend.get_lines():
         handle.set(markersize=6)
-    ax.set_title(_finding(nodes, edges, evidence), pad=24, x=0, ha="left", **PLAIN)  # over the names, too: it is long
+    ax.set_title(_finding(nodes, edges, evidence), pad=24, x=0, ha="left", **PLAIN)  # starts at the left, for it is long
     made = [row for row, level in enumerate(places.level) if level != "L0"]
     for row in made if len(made) <= WORDED else []:
         look: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 3), "fontsize": "small", "color": GREY, **PLAIN}
@@ -161,7 +160,7 @@ def _draw_nodes(ax: Axes, places: Places) -> None:
 
 
 def _evidence(nodes: pd.DataFrame, evidence: pd.DataFrame) -> tuple[list[float], list[str]]:
-    """Rows and what stands beside them: of few, where the first record of each stands and what it says; of many, the sources."""
+    """Return rows and their labels: place and text of each piece of evidence, or only the sources if there are many."""
     first = evidence.drop_duplicates("node").set_index("node").reindex(nodes["sha256"][nodes["level"] == "L0"])
     places = [UNKNOWN if pd.isna(source) else _place(source, path) for source, path in zip(first["source"], first["path"])]
     if len(places) > NAMED:
@@ -183,13 +182,13 @@ def _records(evidence: pd.DataFrame) -> list[str]:
 
 
 def _place(source: str, path: object) -> str:
-    """The file where it is known, else the source; the end of a long one says more than its beginning."""
+    """Return the file, or the source if there is none. A long name is cut at its start."""
     place = shown("/".join(Path(path).parts[-2:]) if isinstance(path, str) else source, 1000)
     return place if len(place) <= 24 else "…" + place[-23:]
 
 
 def _finding(nodes: pd.DataFrame, edges: pd.DataFrame, evidence: pd.DataFrame) -> str:
-    """The piece of memory of which nothing else was made, and how much it stands on."""
+    """Return the title: the final memory, and the number of its records and sources."""
     last = nodes[~nodes["sha256"].isin(edges["parent"])]
     whole = "“" + shown((last if len(last) else nodes).iloc[-1]["text"], 50) + "”"
     counts = ((len(evidence), "record"), (evidence["source"].nunique(), "source"))

@@ -1,6 +1,6 @@
-"""``LogExplorer``: the sessions, epochs and requests of logs, page by page, a plot beside them, and one request in full.
+"""``LogExplorer``: browse the sessions, epochs and requests of logs, with a plot and the details of one request.
 
-A page holds the rows that it shows and no others, however large the logs. Knows nothing of HTML, or of what a log line says.
+Only the rows of the current page become widgets, however large the logs are.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from loopkit.ids import SessionId
 from loopkit.logs.collection import Logs
 from loopkit.logs.loading import Loadable, load
 from loopkit.logs.problems import Errors
-from loopkit.plot.reuse import prefix_reuse
+from loopkit.plot.request_chart import prefix_reuse
 from loopkit.reprs import Card, counted
 from loopkit.session.session import Session
-from loopkit.widgets.chosen import conversation, loss
-from loopkit.widgets.page import Block, Page, Table, as_html, table_lines
-from loopkit.widgets.panel import Panel
-from loopkit.widgets.rows import cells, epochs_of, requests_of, sessions_of
+from loopkit.widgets.base import Panel
+from loopkit.widgets.log_tables import cells, epochs_of, requests_of, sessions_of
+from loopkit.widgets.rendering import Block, Page, Table, as_html, table_lines
+from loopkit.widgets.request_details import conversation, loss
 
 __all__ = ["LogExplorer"]
 
 
 class LogExplorer(Panel):
-    """Logs in a cell: sessions, epochs and requests, what each request added, and why it lost its cache.
+    """Browse logs in a cell: sessions, epochs, requests, and why a request lost its cache.
 
     Parameters
     ----------
     home : str, Path, Session, an iterable of these, or Logs
-        What to load; see :func:`loopkit.load`. Logs are shown as they were loaded.
+        What to load, as for :func:`loopkit.load`. Logs that are loaded already are used as they are.
     rows : int
-        How many rows a page holds.
+        Rows per page.
     errors : "raise" or "report"
-        What a damaged log does; see :func:`loopkit.load`. What is reported stands in ``logs.problems``.
+        Whether a damaged log raises or is reported in ``logs.problems``, as for :func:`loopkit.load`.
 
     Attributes
     ----------
     logs : Logs
-        What was loaded.
+        The logs.
     session, epoch, request
-        What is open, or None; see :meth:`open`.
+        Current selection, or None. See :meth:`open`.
     page : int
-        The page that is shown, from 1.
+        Number of the current page, from 1.
 
     Examples
     --------
@@ -73,37 +73,44 @@ class LogExplorer(Panel):
     request 2: epoch 0 of s
     added: model: Done.
     added: you: And now?
-    answered: model: Done.
-    bytes: they extend the 213 of the request before by 76
+    response: model: Done.
+    bytes: 76 appended to the 213 of the previous request
     """
 
     def __init__(self, home: Loadable | Logs, *, rows: int = 12, errors: Errors = "raise") -> None:
         super().__init__()
         if not isinstance(rows, int) or rows < 1:
-            raise InvalidConfig("rows", f"{rows!r} is not a number of rows", "Give 1 or more")
+            raise InvalidConfig("rows", f"expected a whole number of at least 1; got {rows!r}", "Pass 1 or more")
         self.home, self.rows, self.errors = home, rows, errors
         self.reload()
 
     def reload(self) -> None:
-        """Read the logs again, and show all sessions."""
-        with warnings.catch_warnings(record=True) as said:
+        """Load the logs again and show all sessions."""
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.logs = self.home if isinstance(self.home, Logs) else load(self.home, errors=self.errors)
-        self._notes = [Block("note", str(warning.message)) for warning in said]
+        self._notes = [Block("note", str(warning.message)) for warning in caught]
         if problems := len(self.logs.problems):
-            self._notes.append(Block("problems", f"{problems:,}, in logs.problems"))
+            self._notes.append(Block("problems", f"{problems:,}; see logs.problems"))
         self._sessions = sessions_of(self.logs)
         self.open()
 
     def open(self, session: str | None = None, epoch: int | None = None, request: int | None = None) -> None:
-        """Show all sessions, the epochs of one, the requests of one of these (or of the only one), or one request in full.
+        """Show all sessions, the epochs of a session, the requests of an epoch, or the details of a request.
 
-        Of a request it is shown what it added, what was answered, and where a loss stands its cause and the differing bytes.
+        Parameters
+        ----------
+        session : str, optional
+            Show the epochs of this session, or its requests if it has one epoch.
+        epoch : int, optional
+            Show the requests of this epoch.
+        request : int, optional
+            Show this request: the messages it added, the response, and the cause of a loss with the differing bytes.
 
         Raises
         ------
         InvalidConfig
-            When the logs have no such session, epoch or request.
+            If the logs have no such session, epoch or request.
         """
         frame, chosen, page = self._sessions, list[Block](), 1
         if session is not None:
@@ -117,29 +124,29 @@ class LogExplorer(Panel):
             if request is not None:
                 numbers = frame["request"].tolist()
                 _need("request", request, numbers)
-                chosen, page = self._about(session, epoch, request), numbers.index(request) // self.rows + 1
+                chosen, page = self._details(session, epoch, request), numbers.index(request) // self.rows + 1
         self.session, self.epoch, self.request = session, epoch, request
         self._frame, self._chosen = frame, chosen
         self.turn_to(page)
 
     def up(self) -> None:
-        """Show what stands above: of requests the epochs where there are several, else the sessions."""
+        """Show the level above: the epochs if there are several, otherwise the sessions."""
         several = self.session is not None and self.epoch is not None and len(epochs_of(self.logs, self.session)) > 1
         self.open(self.session if several else None)
 
     def turn_to(self, page: int) -> None:
-        """Show another page; the nearest where there is none of that number."""
+        """Show another page, or the nearest one that exists."""
         self.page = max(1, min(page, self.pages))
-        if self._skin:
+        if self._widgets:
             self._draw()
         self.paint()
 
     @property
     def pages(self) -> int:
-        """How many there are of what is shown."""
+        """Number of pages at this level."""
         return max(1, -(-len(self._frame) // self.rows))
 
-    def _about(self, session: str, epoch: int, request: int) -> list[Block]:
+    def _details(self, session: str, epoch: int, request: int) -> list[Block]:
         row = self.logs.sessions.set_index("session").loc[session]
         blocks = [Block(f"request {request}", f"epoch {epoch} of {session}")]
         losses = self.logs.cache_loss
@@ -166,13 +173,15 @@ class LogExplorer(Panel):
     def _page(self) -> Page:
         return [*self._notes, self._title(), self._table(), *self._chosen]
 
-    def _dress(self) -> ipw.Widget:
+    def _build(self) -> ipw.Widget:
         self._plotted = self._to_plot()
         png = self._picture(self._plotted)
         self._above, self._below = ipw.HTML(), ipw.HTML()
-        back, on = self._button("‹", lambda: self.turn_to(self.page - 1)), self._button("›", lambda: self.turn_to(self.page + 1))
-        bar = [self._button("Up", self.up), back, on, self._button("Load again", self.reload), self._above]
-        self._lines = [self._button("", partial(self._pick, place)) for place in range(-1, self.rows)]  # the heading first
+        previous = self._button("‹", lambda: self.turn_to(self.page - 1))
+        following = self._button("›", lambda: self.turn_to(self.page + 1))
+        bar = [self._button("Up", self.up), previous, following, self._button("Refresh", self.reload), self._above]
+        # the first line is the header
+        self._lines = [self._button("", partial(self._open_row, place)) for place in range(-1, self.rows)]
         for line in self._lines:
             line.style.font_family, line.layout.margin = "monospace", "0"
         self._plot = ipw.Image(value=png, format="png", layout={"max_width": "100%", "object_fit": "contain"})
@@ -181,10 +190,10 @@ class LogExplorer(Panel):
         beside = ipw.Box(parts, layout={"flex_flow": "row wrap", "align_items": "flex-start"})
         return ipw.VBox([ipw.HBox(bar), beside, self._below])
 
-    def _pick(self, place: int) -> None:
-        """What the button of a row does."""
+    def _open_row(self, place: int) -> None:
+        """Open the row at `place` of the page."""
         if place >= len(self._shown()):
-            return  # it was clicked twice, and the page has changed between
+            return  # a second click, after the page has changed
         row = self._shown().iloc[place]
         if self.session is None:
             self.open(row["session"])
@@ -194,7 +203,7 @@ class LogExplorer(Panel):
             self.open(self.session, self.epoch, int(row["request"]))
 
     def _draw(self) -> None:
-        """Draw the sessions of the page anew, where they are others than those that are drawn."""
+        """Update the plot if the page has other sessions than it shows."""
         sessions = self._to_plot()
         if sessions != self._plotted:
             self._plot.value, self._plotted = self._picture(sessions), sessions
@@ -215,7 +224,7 @@ class LogExplorer(Panel):
         lines = table_lines(table)
         wide = max(map(len, lines))
         for line, text, row in zip(self._lines, lines, [table.header, *table.rows]):
-            line.description = text.ljust(wide).replace(" ", "\u00a0")  # a button shows several blanks as one
+            line.description = text.ljust(wide).replace(" ", "\u00a0")  # buttons collapse spaces
             line.disabled = row is table.header
             line.button_style = "info" if row[0] == (f"{self.request:,}" if self.request is not None else None) else ""
         self._table_box.children = self._lines[: len(lines)]
@@ -225,4 +234,4 @@ class LogExplorer(Panel):
 
 def _need(what: str, value: object, there: list[Any]) -> None:
     if value not in there:
-        raise InvalidConfig(what, f"the logs have no {what} {value!r} there", "Choose one of those that are listed")
+        raise InvalidConfig(what, f"the logs have no {what} {value!r} here", "Choose one from the list")

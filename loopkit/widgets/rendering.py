@@ -1,7 +1,6 @@
-"""What a panel shows, as data, and its two forms: plain text and HTML, with the same words.
+"""Pages of blocks and tables, rendered as plain text or HTML with the same content.
 
-The only place in this room where HTML is written: every text from outside is cut to a length that a page can hold and escaped, so
-that nothing but text can come of it. No style sheet, no scripts, no ids. Knows nothing of sessions or widgets.
+This is the only module of the package that writes HTML. Every text is cut to a maximum length and escaped.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from loopkit.reprs import escaped, shown
 __all__ = ["Block", "Page", "Table", "as_html", "as_text", "table_lines"]
 
 CELL = 40
-"Characters shown of one cell of a table."
+"Maximum length of a table cell, in characters."
 
 _STYLE = 'style="white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.5"'
 
 
 class Block(NamedTuple):
-    """A text with a heading."""
+    """Text with a heading."""
 
     head: str
     text: str = ""
     folded: bool = False
-    "Whether only the heading is seen until somebody opens it; plain text has no folds."
+    "Whether HTML shows only the heading until the reader opens it."
 
 
 class Table(NamedTuple):
-    """Rows of short texts under one heading each."""
+    """A header and rows of short texts."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -39,7 +38,7 @@ Page: TypeAlias = Iterable[Block | Table]
 
 
 def as_text(page: Page) -> str:
-    """The page as plain text.
+    """Return the page as plain text.
 
     Examples
     --------
@@ -65,7 +64,7 @@ def as_text(page: Page) -> str:
 
 
 def table_lines(table: Table) -> list[str]:
-    """The header and each row as one line, in columns."""
+    """Return the header and each row as aligned lines."""
     rows, right = _cells(table)
     widths = [max(map(len, column)) for column in zip(*rows)]
     padded = ((cell.rjust(wide) if end else cell.ljust(wide) for cell, wide, end in zip(row, widths, right)) for row in rows)
@@ -73,13 +72,13 @@ def table_lines(table: Table) -> list[str]:
 
 
 def _cells(table: Table) -> tuple[list[list[str]], list[bool]]:
-    """The header and the rows as they are shown, and which columns are numbers and stand to the right."""
+    """Return the header and rows ready to show, and which columns are numeric and right-aligned."""
     rows = [[shown(cell.replace("\n", "·").replace("\t", "·"), CELL) for cell in row] for row in (table.header, *table.rows)]
     return rows, [all(not cell or cell[0] in "0123456789-" for cell in column[1:]) for column in zip(*rows)]
 
 
 def as_html(page: Page) -> str:
-    """The page as HTML, every text escaped.
+    """Return the page as HTML, with every text escaped.
 
     Examples
     --------

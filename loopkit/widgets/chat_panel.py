@@ -1,6 +1,6 @@
-"""``ChatPanel``: talk with a loop in a notebook, see what each request took from the cache, stop, and go on with another session.
+"""``ChatPanel``: chat with a loop in a notebook, with the cached tokens of each request.
 
-The turn runs in a background thread, so that the kernel answers other cells. Knows nothing of HTML.
+Turns run in a background thread, so the kernel stays usable.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from loopkit.loop.loop import Loop
 from loopkit.loop.opening import resume_like
 from loopkit.reprs import Card
 from loopkit.session.layout import session_directories
-from loopkit.widgets.page import Block, as_html
-from loopkit.widgets.panel import Panel
+from loopkit.widgets.base import Panel
+from loopkit.widgets.rendering import Block, as_html
 from loopkit.widgets.transcript import Transcript
 
 __all__ = ["ChatPanel"]
 
 LISTED = 200
-"Sessions in the list to go on with, the newest; older ones by their id."
+"Number of sessions in the list, the newest first. Older ones can be resumed by id."
 
 
 class ChatPanel(Panel):
-    """A conversation in a cell: type, watch the answer stream, stop it, go on with another session.
+    """Chat with a loop in a cell: type, watch the response stream, stop it, or resume another session.
 
     Parameters
     ----------
     loop : Loop
-        From :func:`loopkit.start` or :func:`loopkit.resume`; stays open when the panel is closed.
+        Loop from :func:`loopkit.start` or :func:`loopkit.resume`. It stays open when the panel is closed.
 
     Attributes
     ----------
     loop : Loop
-        The one that is talked with now.
+        The current loop. :meth:`resume` replaces it.
     turn : Turn or None
-        The last one that ended.
+        The last finished turn.
     error : BaseException or None
-        What ended the last turn instead, or what the last button's method raised.
+        Exception of the last turn or of the last button.
 
     Examples
     --------
@@ -72,34 +72,44 @@ class ChatPanel(Panel):
         self._read()
 
     def ask(self, text: str) -> None:
-        """Ask in the background; see :meth:`Loop.ask`, and :meth:`wait` for the end.
+        """Ask in the background, like :meth:`Loop.ask`. Call :meth:`wait` to wait for the end.
+
+        Parameters
+        ----------
+        text : str
+            The user message.
 
         Raises
         ------
         LoopBusy
-            When a turn of this panel runs already.
+            If a turn of this panel is running.
         """
         self._start(lambda: self.loop.ask(text, on_event=self._transcript.take), text)
 
     def go_on(self) -> None:
-        """Send the next request of a turn that was left in the middle, in the background; see :meth:`Loop.go_on`."""
+        """Continue an interrupted turn in the background, like :meth:`Loop.go_on`."""
         self._start(lambda: self.loop.go_on(on_event=self._transcript.take), None)
 
     def sessions(self) -> list[str]:
-        """The sessions of the home, the newest first."""
+        """Return the sessions of the home, the newest first."""
         return [path.name for path in reversed(session_directories(self.loop.session.home)[0])]
 
     def resume(self, id: SessionId | str) -> None:
-        """Close the loop and go on with another session, with the same server, tools, permission and limits.
+        """Close the loop and resume another session with the same server, tools, permission and limits.
+
+        Parameters
+        ----------
+        id : SessionId or str
+            The session to resume.
 
         Raises
         ------
         LoopkitError
-            Whatever :func:`loopkit.resume` raises; the panel then has its own session again.
+            If :func:`loopkit.resume` raises it. The panel then keeps its session.
         """
         self._must_be_idle()
         own = self.loop.session.id
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 self.loop = resume_like(self.loop, id)
@@ -108,7 +118,7 @@ class ChatPanel(Panel):
                 raise
         self.turn = None
         self._read()
-        for warning in said:
+        for warning in caught:
             self._transcript.note(str(warning.message))
         self.paint()
 
@@ -118,13 +128,13 @@ class ChatPanel(Panel):
 
     def _start(self, ask: Callable[[], Turn], text: str | None) -> None:
         self._must_be_idle()
-        if self._length != self._records():  # somebody asked in a cell
+        if self._length != self._records():  # a cell used the loop directly
             self._read()
         if text is not None:
             self._transcript.asked(text)
 
         def work() -> None:
-            self.turn, self._length = None, -1  # of a turn that fails nothing is logged: the next one reads the log again
+            self.turn, self._length = None, -1  # a failed turn may be missing from the log: the next one reads it again
             try:
                 self.turn = ask()
                 self._length = self._records()
@@ -140,13 +150,13 @@ class ChatPanel(Panel):
         return sum(len(epoch.records) for epoch in self.loop.session.epochs)
 
     def _read(self) -> None:
-        """Make the transcript of what stands in the log."""
+        """Build the transcript from the log."""
         self._transcript = Transcript(record for epoch in self.loop.session.epochs for record in epoch.records)
         self._length = self._records()
 
     def _card(self) -> Card:
-        seen = self._transcript
-        facts = [("state", self._state()), ("requests", f"{seen.requests:,}"), *seen.counts()]
+        transcript = self._transcript
+        facts = [("state", self._state()), ("requests", f"{transcript.requests:,}"), *transcript.counts()]
         return Card(f"ChatPanel on session {self.loop.session.id}", facts)
 
     def _state(self) -> str:
@@ -156,27 +166,27 @@ class ChatPanel(Panel):
         settled, writing = self._transcript.blocks()
         return [*settled, *writing]
 
-    def _dress(self) -> ipw.Widget:
+    def _build(self) -> ipw.Widget:
         sessions = self._listed()
         self._past, self._now, self._status = ipw.HTML(), ipw.HTML(), ipw.HTML()
         self._text = ipw.Textarea(placeholder="Ask something", rows=2, layout={"flex": "1 1 auto", "width": "auto"})
         self._send = self._button("Send", self._ask_typed)
         self._stop = self._button("Stop", self.stop)
-        self._go_on = self._button("Go on", self.go_on)
+        self._go_on = self._button("Continue", self.go_on)
         self._list = ipw.Dropdown(layout={"width": "22em"}, **sessions)
         self._resume = self._button("Resume", lambda: self.resume(self._list.value or ""))
-        again = self._button("List again", self._list_again)
-        # a box that is filled from below stays at its end while it scrolls
+        refresh = self._button("Refresh", self._refresh)
+        # a reversed column keeps its last line in view
         below = {"display": "flex", "flex_flow": "column-reverse", "max_height": "32em", "overflow": "auto"}
-        talk = ipw.Box([ipw.VBox([self._past, self._now], layout={"flex": "0 0 auto"})], layout=below)
+        conversation = ipw.Box([ipw.VBox([self._past, self._now], layout={"flex": "0 0 auto"})], layout=below)
         asking = ipw.HBox([self._text, self._send, self._stop, self._go_on])
-        return ipw.VBox([talk, self._status, asking, ipw.HBox([self._list, self._resume, again])])
+        return ipw.VBox([conversation, self._status, asking, ipw.HBox([self._list, self._resume, refresh])])
 
     def _listed(self) -> dict[str, Any]:
         own, listed = self.loop.session.id, self.sessions()[:LISTED]
         return {"options": listed, "value": own if own in listed else None}
 
-    def _list_again(self) -> None:
+    def _refresh(self) -> None:
         for name, value in self._listed().items():
             setattr(self._list, name, value)
 
@@ -186,7 +196,7 @@ class ChatPanel(Panel):
 
     def _paint(self) -> None:
         settled, writing = self._transcript.blocks()
-        if settled != self._painted:  # most often nothing but the last words are new
+        if settled != self._painted:  # usually only the last block has changed
             self._painted, self._past.value = settled, as_html(settled)
         self._now.value = as_html([*writing, *self._failure()])
         self._status.value = as_html([Block("", repr(self))])

@@ -1,23 +1,22 @@
-"""``prefix_tree``: where conversations go together and where they part, drawn from left to right.
+"""The figure ``prefix_tree``: where conversations share a prefix and where they diverge, from left to right.
 
-A conversation that only grows is one line, however many requests it has; where lines part, the member of the body is named in
-which they do. Draws what :mod:`loopkit.cache.prefixes.tree` finds.
+A conversation that only grows is one line. Each fork is labelled with the member of the body in which the requests diverge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loopkit.cache.prefixes.divergence import divergence
-from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.cache.prefixes.prompt_parts import Prompt, Requests
 from loopkit.cache.prefixes.tree import Branch, branches
 from loopkit.contract.request import Request
 from loopkit.errors import InvalidConfig
-from loopkit.plot.looks import DARK, GREY, PLAIN, characters, new_axes, requests_of, shown
+from loopkit.plot.style import DARK, GREY, PLAIN, characters, new_axes, request_list, shown
 from loopkit.reprs import counted
 
 if TYPE_CHECKING:
@@ -26,30 +25,30 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "prefix_tree"]
 
 NAMED = 40
-"Up to so many conversations are named."
+"Conversations are named up to this number."
 FORKS = 8
-"So many partings are named, those of the most requests."
+"Number of forks that are labelled, those with the most requests first."
 MARKS = 400
-"Up to so many ends of requests are marked."
+"Ends of requests are marked up to this number."
 SHARED, OWN = "#163f66", "#5b9bc8"
 
 
 class Layout(NamedTuple):
-    """Where each branch lies: a row, and what it carries."""
+    """Row of each branch, and the requests and conversations that pass through it."""
 
     branches: tuple[Branch, ...]
     rows: NDArray[np.float64]
-    "A conversation has a row of its own; a branch that forks lies in the middle of what leaves it."
+    "Each conversation has its own row. A branch that forks is in the middle of its children."
     leaves: list[int]
-    "The branches that do not fork, from top to bottom."
+    "Indices of the branches that do not fork, from top to bottom."
     requests: NDArray[np.int64]
-    "How many requests go through each branch."
+    "Number of requests that pass through each branch."
     conversations: NDArray[np.int64]
-    "And how many conversations."
+    "Number of conversations that pass through each branch."
 
     @classmethod
     def of(cls, found: tuple[Branch, ...]) -> Layout:
-        """Lay out branches."""
+        """Assign rows to branches."""
         below: list[list[int]] = [[] for _ in found]
         for at, branch in enumerate(found):
             if branch.parent is not None:
@@ -58,7 +57,7 @@ class Layout(NamedTuple):
         rows, conversations = np.zeros(len(found)), np.zeros(len(found), np.int64)
         requests = np.array([len(branch.ends) for branch in found])
         rows[leaves], conversations[leaves] = np.arange(len(leaves)), 1
-        for at in reversed(range(len(found))):  # those that leave a branch come after it
+        for at in reversed(range(len(found))):  # children come after their parent
             if below[at]:
                 rows[at] = (rows[below[at][0]] + rows[below[at][-1]]) / 2
                 requests[at] += requests[below[at]].sum()
@@ -66,7 +65,7 @@ class Layout(NamedTuple):
         return cls(found, rows, leaves, requests, conversations)
 
     def forks(self) -> dict[int, list[int]]:
-        """The branches that leave each one that forks."""
+        """Return the children of each branch that forks."""
         found: dict[int, list[int]] = {}
         for at, branch in enumerate(self.branches):
             if branch.parent is not None:
@@ -74,31 +73,31 @@ class Layout(NamedTuple):
         return found
 
     def any_request(self, at: int) -> int:
-        """A request that goes through a branch."""
+        """Return a request that passes through a branch."""
         while not self.branches[at].ends:
-            at += 1  # the first that leaves a branch comes right after it
+            at += 1  # the first child comes right after its parent
         return self.branches[at].ends[0][0]
 
 
-def prefix_tree(requests: Iterable[Request | Prompt | bytes], ax: Axes | None = None) -> Axes:
-    """Draw where requests share their beginning and where they part.
+def prefix_tree(requests: Requests, ax: Axes | None = None) -> Axes:
+    """Draw where requests share a prefix and where they diverge.
 
     Parameters
     ----------
-    requests : iterable of Request, Prompt or bytes
-        As ``cache.reuse`` takes them, such as ``Session.requests()`` of several sessions, one after the other.
+    requests : Logs, Session, or iterable of Request, Prompt or bytes
+        Requests to compare, of one or more sessions.
     ax : Axes, optional
-        Where to draw; by default on a new figure.
+        Axes to draw on. By default a new figure is made.
 
     Returns
     -------
     Axes
-        From left to right the prompt, from top to bottom the branches, such as one for each epoch of a session; nothing is shown.
+        The axes. The prompt runs from left to right; the branches, such as the epochs of a session, are below each other.
 
     Raises
     ------
     InvalidConfig
-        Where some are known by their bytes and others by tokens or blocks.
+        If some requests consist of bytes and others of tokens or blocks.
 
     Examples
     --------
@@ -108,7 +107,7 @@ def prefix_tree(requests: Iterable[Request | Prompt | bytes], ax: Axes | None = 
     >>> ax.get_title(), ax.texts[0].get_text()
     ('2 requests in 2 branches', 'messages[0].content')
     """
-    every = requests_of(requests)
+    every = request_list(requests)
     unit, found = branches(every)
     layout = Layout.of(found)
     many = len(layout.leaves)
@@ -133,14 +132,14 @@ def prefix_tree(requests: Iterable[Request | Prompt | bytes], ax: Axes | None = 
 
 
 def _draw_lines(ax: Axes, layout: Layout) -> None:
-    """Branches as lines, thicker where more requests go through; a thin line where they fork."""
+    """Draw branches as lines, thicker if more requests pass through, and forks as thin vertical lines."""
     from matplotlib.collections import LineCollection
 
     leaf = layout.conversations == 1
     room = ax.bbox.height * 72 / ax.figure.dpi / (len(layout.leaves) + 1)
     widths = np.minimum(1.2 + np.log2(layout.requests) * 0.35, np.maximum(0.7 * room * layout.conversations, 0.4))
     lines = [[(branch.start, row), (branch.stop, row)] for branch, row in zip(layout.branches, layout.rows)]
-    for some, colour, label in ((~leaf, SHARED, "shared by branches"), (leaf, OWN, "of one branch")):
+    for some, colour, label in ((~leaf, SHARED, "shared by several branches"), (leaf, OWN, "in one branch")):
         of = np.flatnonzero(some)
         if len(of):
             made = LineCollection([lines[at] for at in of], colors=colour, linewidths=widths[of], label=label, capstyle="butt")
@@ -156,27 +155,29 @@ def _draw_lines(ax: Axes, layout: Layout) -> None:
 
 
 def _draw_forks(ax: Axes, layout: Layout, every: Sequence[Request | Prompt | bytes], unit: str) -> None:
-    """Name the member in which requests part: left of the fork, over its line, or where that is short on its right.
+    """Label forks with the member in which requests diverge: left of the fork, or right of it if the line is short.
 
-    Those of the most requests come first; a fork in the same member as the one before it is not named again.
+    Forks with the most requests are labelled first. A fork in the same member as its parent gets no label.
     """
     forks = layout.forks()
     height = (len(layout.leaves) + 0.5) * 11 / (ax.bbox.height * 72 / ax.figure.dpi)
     width = ax.get_xlim()[1] / characters(ax)
     members: dict[int, str] = {}
-    taken: list[tuple[float, float, float]] = []
+    occupied: list[tuple[float, float, float]] = []
     for at in sorted(forks, key=lambda at: (-layout.requests[at], at))[:FORKS]:
         branch, y = layout.branches[at], float(layout.rows[at])
         otherwise = f"{unit[:-1]} {branch.stop:,}"
-        members[at] = _parting(every[layout.any_request(forks[at][0])], every[layout.any_request(forks[at][1])], otherwise)
+        members[at] = _diverging_member(
+            every[layout.any_request(forks[at][0])], every[layout.any_request(forks[at][1])], otherwise
+        )
         if branch.parent is not None and members.get(branch.parent) == members[at]:
             continue
         long = width * (len(members[at]) + 1)
         left = branch.stop - branch.start >= long
         start, stop = (branch.stop - long, branch.stop) if left else (branch.stop, branch.stop + long)
-        if any(abs(y - row) < height and start < end and begin < stop for row, begin, end in taken):
+        if any(abs(y - row) < height and start < end and begin < stop for row, begin, end in occupied):
             continue
-        taken.append((y, start, stop))
+        occupied.append((y, start, stop))
         look: dict[str, Any] = {"fontsize": "small", "color": DARK, "zorder": 4, "textcoords": "offset points", **PLAIN}
         if left:
             ax.annotate(members[at], (branch.stop, y), (-3, 3), ha="right", va="bottom", **look)
@@ -185,20 +186,20 @@ def _draw_forks(ax: Axes, layout: Layout, every: Sequence[Request | Prompt | byt
             ax.annotate(members[at], (branch.stop, y), (4, 0), ha="left", va="center", bbox=box, **look)
 
 
-def _parting(one: Request | Prompt | bytes, other: Request | Prompt | bytes, otherwise: str) -> str:
-    """The member in which two part; where there are no bodies, or it is no member, how far in."""
+def _diverging_member(one: Request | Prompt | bytes, other: Request | Prompt | bytes, otherwise: str) -> str:
+    """Return the member in which two requests diverge, or `otherwise` if it is not known."""
     try:
         found = divergence(one, other)
-    except InvalidConfig:  # only numbers are known of them
+    except InvalidConfig:  # tokens or blocks have no members
         found = None
     return otherwise if found is None else shown(found.member)
 
 
 def _name(layout: Layout, leaf: int, every: Sequence[Request | Prompt | bytes]) -> str:
-    """Of a conversation: its session, and how many requests."""
+    """Return the label of a conversation: its session and number of requests."""
     ends = layout.branches[leaf].ends
-    whose = [None if isinstance(every[at], bytes) else every[at].session for at, _ in ends]  # type: ignore[union-attr]
-    names = list(dict.fromkeys(session for session in whose if session is not None))
+    owners = [None if isinstance(every[at], bytes) else every[at].session for at, _ in ends]  # type: ignore[union-attr]
+    names = list(dict.fromkeys(session for session in owners if session is not None))
     name = shown(names[0], 24) if names else f"request {ends[0][0] + 1:,}"
     if len(names) > 1:
         name += f" +{len(names) - 1:,}"

@@ -1,7 +1,6 @@
-"""What the panels share: the forms without a front end, work in a background thread, and a skin whose every comm is closed.
+"""Base class of panels: text and HTML forms, widgets, buttons and work in a background thread.
 
-A panel is a plain object. Its widgets are made when it is first displayed in a kernel, so a script has none; a button calls a
-method, and what that raises is shown in the panel. Knows nothing of loops, logs or replays.
+A panel makes its widgets when it is first displayed. If the method of a button raises, the panel shows the error.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ import ipywidgets as ipw
 
 from loopkit.errors import LoopkitError
 from loopkit.reprs import Card
-from loopkit.widgets.page import Block, Page, as_html, as_text
+from loopkit.widgets.rendering import Block, Page, as_html, as_text
 
-__all__ = ["Panel", "family"]
+__all__ = ["Panel", "descendants"]
 
 PAUSE = 0.05
-"Seconds between two paintings of a running panel; what comes meanwhile is painted together."
+"Seconds between two updates of a running panel."
 
 
 class Panel:
-    """A plain object with a page, of which a front end shows widgets, and everything else text or HTML."""
+    """Base class of panels. A front end shows its widgets; scripts and viewers show its text or HTML."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
-        "What the last button's method raised, or the last work in the background."
+        "Exception of the last button or of the last background work."
         self.running = False
-        "Whether work is going on in the background."
+        "Whether background work is running."
         self.closed = False
-        self._skin: list[ipw.Widget] = []
-        "The outermost widget, and all that it is made of."
+        self._widgets: list[ipw.Widget] = []
+        "The root widget and all its descendants."
         self._painting = threading.Lock()
         self._thread = threading.Thread()
 
@@ -45,12 +44,12 @@ class Panel:
     def _page(self) -> Page:
         raise NotImplementedError
 
-    def _dress(self) -> ipw.Widget:
-        """Make the widgets; what can fail comes first, for a widget that was made has a comm."""
+    def _build(self) -> ipw.Widget:
+        """Build the widgets. Steps that can fail come first, because each widget opens a comm."""
         raise NotImplementedError
 
     def _paint(self) -> None:
-        """Bring what the widgets show up to date. It only assigns: what can go wrong belongs into a method, which says so."""
+        """Update the widgets. Must not raise: a step that can fail belongs in a method."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -63,17 +62,17 @@ class Panel:
         return self._card().html() + as_html([*self._page(), *self._failure()])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        """The widgets; IPython puts the other forms beside them, for those who cannot show widgets."""
+        """Return the widgets. IPython adds text and HTML for viewers without widgets."""
         if self.closed:
             return {}
-        if not self._skin:
-            self._skin = list(family(self._dress()))
+        if not self._widgets:
+            self._widgets = list(descendants(self._build()))
             self.paint()
         kind = "application/vnd.jupyter.widget-view+json"
-        return {kind: self._skin[0]._repr_mimebundle_()[kind]}
+        return {kind: self._widgets[0]._repr_mimebundle_()[kind]}
 
     def _failure(self) -> list[Block]:
-        """The error, as a part of a page."""
+        """Return the error as a block."""
         if self.error is None:
             return []
         first, *notes = traceback.format_exception_only(self.error)
@@ -81,37 +80,37 @@ class Panel:
         return [Block("error", "\n".join([text, *notes]).strip())]
 
     def paint(self) -> None:
-        """Show the present state in the widgets, where there are any."""
+        """Update the widgets, if there are any, to the current state."""
         with self._painting:
-            if self._skin:
+            if self._widgets:
                 self._paint()
 
     def _button(self, label: str, method: Callable[[], object]) -> ipw.Button:
-        """A button that calls a method; what goes wrong is shown, for nobody sees what a handler raises."""
+        """Return a button that calls `method`. Front ends hide exceptions of handlers, so the panel shows them."""
 
         def click(_: ipw.Button) -> None:
             self.error = None
             try:
                 method()
-            except Exception as error:  # noqa: BLE001  # shown in the panel, and kept
+            except Exception as error:  # noqa: BLE001  # shown in the panel and kept in `error`
                 self.error = error
             self.paint()
 
-        made = ipw.Button(description=label, layout={"width": "auto", "flex": "0 0 auto"})
-        made.on_click(click)
-        return made
+        button = ipw.Button(description=label, layout={"width": "auto", "flex": "0 0 auto"})
+        button.on_click(click)
+        return button
 
     def _begin(self, work: Callable[[], object], name: str) -> None:
-        """Run work in a thread; another paints meanwhile, and ends when it has ended."""
+        """Run `work` in a thread, and update the widgets from a second thread until it ends."""
 
         def run() -> None:
             try:
                 work()
-            except BaseException as error:  # noqa: BLE001  # shown in the panel, and raised by `wait`
+            except BaseException as error:  # noqa: BLE001  # shown in the panel and raised by `wait`
                 self.error = error
 
         def watch() -> None:
-            worker.start()  # here, so that Ctrl-C cannot come between the two
+            worker.start()  # started here, so that Ctrl-C cannot come between the two starts
             while worker.is_alive():
                 worker.join(PAUSE)
                 self.paint()
@@ -124,13 +123,13 @@ class Panel:
         self._thread.start()
 
     def _cancel(self) -> None:
-        """Tell the running work to end; is called again until it has, for it may not have begun."""
+        """Ask the running work to stop. Called repeatedly until it has, because it may not have started yet."""
 
     def wait(self) -> None:
-        """Wait until nothing runs any more; what the work raised is raised here. Ctrl-C stops the work."""
+        """Wait until the background work ends, and raise its exception if it failed. Ctrl-C stops the work."""
         try:
             while self.running:
-                time.sleep(PAUSE)  # no join: one that Ctrl-C interrupts takes a thread that runs for one that has ended
+                time.sleep(PAUSE)  # not join(): after Ctrl-C it takes a running thread for an ended one
         except KeyboardInterrupt:
             self.stop()
             raise
@@ -139,17 +138,17 @@ class Panel:
             raise self.error
 
     def stop(self, seconds: float = 2.0) -> bool:
-        """Stop what runs in the background.
+        """Stop the background work.
 
         Parameters
         ----------
         seconds : float
-            How long to wait for its end.
+            How long to wait for its end, in seconds.
 
         Returns
         -------
         bool
-            Whether it has ended; a tool that runs is waited for, for nothing can stop it from outside.
+            True if it has ended. A running tool cannot be stopped from outside.
         """
         until = time.monotonic() + seconds
         while self.running and time.monotonic() < until:
@@ -159,16 +158,16 @@ class Panel:
         return not self.running
 
     def _end(self) -> None:
-        """Wait for the thread that paints, where it has no more to do than that, once."""
+        """Wait for the thread that updates the widgets, if the work has ended."""
         if not self.running and self._thread.is_alive():
             self._thread.join()
 
     def close(self) -> None:
-        """Stop what runs, and close every widget and its comm; again does nothing."""
+        """Stop the background work and close every widget. Safe to call twice."""
         self.stop()
         with self._painting:
-            self.closed, skin, self._skin = True, self._skin, []
-        for widget in skin:
+            self.closed, widgets, self._widgets = True, self._widgets, []
+        for widget in widgets:
             widget.close()
 
     def __enter__(self) -> Self:
@@ -178,12 +177,12 @@ class Panel:
         self.close()
 
 
-def family(widget: ipw.Widget) -> Iterator[ipw.Widget]:
-    """A widget and all that it is made of, each once: children, layouts and styles have comms of their own.
+def descendants(widget: ipw.Widget) -> Iterator[ipw.Widget]:
+    """Yield a widget and its children, layouts and styles, each once. Each of them has its own comm.
 
     Examples
     --------
-    >>> [type(each).__name__ for each in family(ipw.HBox([ipw.Button()]))]
+    >>> [type(each).__name__ for each in descendants(ipw.HBox([ipw.Button()]))]
     ['HBox', 'Button', 'Layout', 'ButtonStyle', 'Layout']
     """
     found: dict[ipw.Widget, None] = {}

@@ -1,21 +1,19 @@
-"""``reuse_matrix``: what every request has in common with every other, from its beginning.
+"""The figure ``reuse_matrix``: the shared prefix of every request with every other.
 
-The numbers come from one tree of prefixes: bytes are looked at once, never in pairs; what two requests share is then the least of
-the shared prefixes of neighbours between them, in the order of the tree.
+The numbers come from one prefix tree, so each byte is compared once. In the order of the tree, two requests share the minimum of
+the prefixes that the neighbours between them share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.cache.prefixes.prompt_parts import Requests
 from loopkit.cache.prefixes.tree import branches
-from loopkit.contract.request import Request
-from loopkit.plot.looks import GREY, PLAIN, new_axes, requests_of, shown
+from loopkit.plot.style import GREY, PLAIN, new_axes, request_list, shown
 from loopkit.reprs import counted
 
 if TYPE_CHECKING:
@@ -24,26 +22,26 @@ if TYPE_CHECKING:
 __all__ = ["Matrix", "reuse_matrix"]
 
 BAD = "#d9c7b8"
-"Of empty prompts."
+"Colour of empty prompts."
 NAMED = 24
-"Up to so many sessions are named, and have a border."
+"Sessions are named, and separated by borders, up to this number."
 
 
 class Matrix(NamedTuple):
-    """Shared prefixes, requests of one session side by side."""
+    """Shared prefixes. The requests of a session are next to each other."""
 
     unit: str
     shared: NDArray[np.int64]
-    "Of each with each; on the diagonal their sizes."
+    "Length of the prefix that each pair shares. The diagonal has the lengths of the prompts."
     order: NDArray[np.int64]
-    "The place in the sequence of each row."
+    "Position of each row's request in the input."
     sessions: list[str | None]
-    "Of each row."
+    "Session of each row's request."
 
     @classmethod
-    def of(cls, requests: Iterable[Request | Prompt | bytes]) -> Matrix:
-        """Work them out."""
-        every = requests_of(requests)
+    def of(cls, requests: Requests) -> Matrix:
+        """Compute the shared prefixes."""
+        every = request_list(requests)
         unit, tree = branches(every)
         rows, sizes, gaps, low = list[int](), list[int](), list[int](), 0
         for branch in tree:
@@ -57,39 +55,39 @@ class Matrix(NamedTuple):
         for at, size in enumerate(sizes):
             sorted_[at, at] = size
             sorted_[at, at + 1 :] = sorted_[at + 1 :, at] = np.minimum.accumulate(gaps[at + 1 :])
-        whose = [None if isinstance(request, bytes) else request.session for request in every]
-        firsts = {session: at for at, session in reversed(list(enumerate(whose)))}
-        order = np.array(sorted(range(len(every)), key=lambda at: (firsts[whose[at]], at)), np.int64)
+        owners = [None if isinstance(request, bytes) else request.session for request in every]
+        firsts = {session: at for at, session in reversed(list(enumerate(owners)))}
+        order = np.array(sorted(range(len(every)), key=lambda at: (firsts[owners[at]], at)), np.int64)
         place = np.argsort(rows)[order] if rows else order
-        return cls(unit, sorted_[np.ix_(place, place)], order, [whose[at] for at in order])
+        return cls(unit, sorted_[np.ix_(place, place)], order, [owners[at] for at in order])
 
     @property
     def shares(self) -> NDArray[np.float32]:
-        """Of each row's prompt, the share that the column's begins with, too; NaN of an empty prompt."""
+        """Return the share of each row's prompt that each column's prompt starts with; NaN for an empty prompt."""
         sizes = self.shared.diagonal()[:, None]
         found: NDArray[np.float32] = np.full(self.shared.shape, np.nan, np.float32)
         return np.divide(self.shared, sizes, out=found, where=sizes > 0, casting="unsafe")
 
 
-def reuse_matrix(requests: Iterable[Request | Prompt | bytes], ax: Axes | None = None) -> Axes:
+def reuse_matrix(requests: Requests, ax: Axes | None = None) -> Axes:
     """Draw the shared prefix of every request with every other.
 
     Parameters
     ----------
-    requests : iterable of Request, Prompt or bytes
-        As ``cache.reuse`` takes them, such as ``Session.requests()``; the requests of a session are put side by side.
+    requests : Logs, Session, or iterable of Request, Prompt or bytes
+        Requests to compare. The requests of a session are put next to each other.
     ax : Axes, optional
-        Where to draw; by default on a new figure.
+        Axes to draw on. By default a new figure is made.
 
     Returns
     -------
     Axes
-        A row is a request, and dark what another one's prompt holds of its own from the beginning. Nothing is shown.
+        The axes. Each row is a request; a dark cell means that the column's request starts with much of the row's prompt.
 
     Raises
     ------
     InvalidConfig
-        Where some are known by their bytes and others by tokens or blocks.
+        If some requests consist of bytes and others of tokens or blocks.
 
     Examples
     --------
@@ -106,13 +104,13 @@ def reuse_matrix(requests: Iterable[Request | Prompt | bytes], ax: Axes | None =
     ax = new_axes(6.8, 5.6) if ax is None else ax
     count = len(matrix.order)
     if not count:
-        ax.set(title="no request whose prompt is known: of a log without bodies there is none", xticks=[], yticks=[])
+        ax.set(title="no requests with a known prompt (the logs contain no bodies)", xticks=[], yticks=[])
         return ax
     colours = colormaps["Blues"].with_extremes(bad=BAD)
     edges = (0.5, count + 0.5, count + 0.5, 0.5)
     image = ax.imshow(matrix.shares, cmap=colours, vmin=0, vmax=1, extent=edges, aspect="auto")
     bar = ax.figure.colorbar(
-        image, ax=ax, label=f"share of the row's {matrix.unit} that the column's begin with", format="{x:.0%}"
+        image, ax=ax, label=f"share of the row's {matrix.unit} that the column starts with", format="{x:.0%}"
     )
     bar.outline.set_visible(False)
     axis = "request, sessions side by side" if matrix.sessions != [matrix.sessions[0]] * count else "request"
@@ -125,7 +123,7 @@ def reuse_matrix(requests: Iterable[Request | Prompt | bytes], ax: Axes | None =
 
 
 def _draw_sessions(ax: Axes, sessions: list[str | None]) -> None:
-    """Borders between sessions, and their names beside the rows."""
+    """Draw borders between sessions, and their names next to the rows."""
     starts = [at for at, session in enumerate(sessions) if at == 0 or sessions[at - 1] != session]
     if not 1 < len(starts) <= NAMED:
         return

@@ -1,6 +1,6 @@
-"""How figures look: colours that stay apart in grey and for colour-blind eyes, new axes, and text from outside as plain text.
+"""Colours and text settings of figures, and checks of the data that a figure is given.
 
-Knows nothing of what is drawn.
+The colours differ in greyscale and for colour-blind readers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopkit.cache.prefixes.prompt_parts import Prompt
+from loopkit.cache.prefixes.prompt_parts import Prompt, Requests, requests_of
 from loopkit.contract.request import Request
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.logs.collection import Logs
@@ -20,37 +20,37 @@ from loopkit.logs.collection import Logs
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["DARK", "GREY", "PLAIN", "STYLES", "characters", "frame_of", "new_axes", "numbers", "requests_of", "shown"]
+__all__ = ["DARK", "GREY", "PLAIN", "STYLES", "characters", "frame_of", "new_axes", "numbers", "request_list", "shown"]
 
 DARK, GREY = "#8f3500", "#4d4d4d"
-"Of losses' marks and names; of borders and what was not reported."
+"Colour of loss markers and causes; colour of borders and of values that were not reported."
 
-# Light, middle, dark: apart in greyscale and for colour-blind eyes; what was lost has a hatch as well.
+# Light, middle and dark, so that they differ in greyscale. Lost tokens have a hatch, too.
 STYLES: Mapping[str, Mapping[str, Any]] = {
     "reused": {"label": "reused from the cache", "facecolor": "#b3d1e8", "edgecolor": "#b3d1e8"},
-    "lost": {"label": "read again (lost)", "facecolor": "#e0590b", "edgecolor": "#ffffff", "hatch": "////"},
+    "lost": {"label": "lost (processed again)", "facecolor": "#e0590b", "edgecolor": "#ffffff", "hatch": "////"},
     "new": {"label": "new", "facecolor": "#163f66", "edgecolor": "#163f66"},
-    "unknown": {"label": "not known", "facecolor": "#ffffff", "edgecolor": "#767676", "hatch": "...."},
+    "unknown": {"label": "unknown", "facecolor": "#ffffff", "edgecolor": "#767676", "hatch": "...."},
 }
 
 PLAIN: Final[Mapping[str, Any]] = {"parse_math": False, "usetex": False}
-"For every text that comes from outside: a dollar sign is a dollar sign."
+"Settings for text from outside: it is never parsed as mathematics."
 
 
 def new_axes(width: float = 9.5, height: float = 4.2) -> Axes:
-    """Axes on a new figure, so many inches large."""
+    """Return axes on a new figure of `width` × `height` inches."""
     from matplotlib import pyplot
 
     return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
 
 
 def characters(ax: Axes) -> float:
-    """How many characters of a small font fit into the width of the axes, about."""
+    """Return about how many characters of a small font fit into the width of the axes."""
     return ax.bbox.width * 72 / ax.figure.dpi / 4.7
 
 
 def shown(text: object, most: int = 40) -> str:
-    """A text from outside on one line, cut with an ellipsis; what cannot be printed is a dot.
+    """Return text from outside as one line of at most `most` characters. Unprintable characters become dots.
 
     Examples
     --------
@@ -64,46 +64,46 @@ def shown(text: object, most: int = 40) -> str:
 def frame_of(
     given: Logs | pd.DataFrame, columns: Iterable[str], name: str = "logs", like: str = "lk.load(…).usage"
 ) -> pd.DataFrame:
-    """The frame of requests that was given.
+    """Return the frame of `given`, which is a frame or ``Logs``.
 
     Raises
     ------
     InvalidConfig
-        When it is none, or columns are not there.
+        If it is neither, or if columns are missing.
     """
     if not isinstance(given, Logs | pd.DataFrame):
-        raise InvalidConfig(name, f"{kind_of(given)} cannot be drawn", f"Give a frame like {like}")
+        raise InvalidConfig(name, f"expected Logs or a frame; got {kind_of(given)}", f"Pass a frame like {like}")
     frame = given.usage if isinstance(given, Logs) else given
     missing = [column for column in columns if column not in frame]
     if missing:
-        raise InvalidConfig(name, f"there is no column {', '.join(missing)}", f"Give a frame like {like}")
+        raise InvalidConfig(name, f"the frame lacks the columns {', '.join(missing)}", f"Pass a frame like {like}")
     return frame
 
 
 def numbers(frame: pd.DataFrame, column: str) -> NDArray[np.float64]:
-    """A column as floats; what is missing is NaN.
+    """Return a column as floats, with NaN for missing values.
 
     Raises
     ------
     InvalidConfig
-        When it holds no numbers.
+        If the column contains something else than numbers.
     """
     try:
         return np.asarray(frame[column].to_numpy(float, na_value=np.nan), np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidConfig(column, f"the column holds no numbers: {error}", "Give a frame like lk.load(…).usage") from error
+        raise InvalidConfig(column, f"the column must contain numbers: {error}", "Pass a frame like lk.load(…).usage") from error
 
 
-def requests_of(given: Iterable[Request | Prompt | bytes]) -> list[Request | Prompt | bytes]:
-    """The requests that were given.
+def request_list(source: Requests) -> list[Request | Prompt | bytes]:
+    """Return the requests of ``Logs``, a session or an iterable as a list.
 
     Raises
     ------
     InvalidConfig
-        When these are none.
+        If something in it is not a request.
     """
-    every: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+    every: list[Any] = list(requests_of(source))
     for each in every:
         if not isinstance(each, Request | Prompt | bytes):
-            raise InvalidConfig("requests", f"{kind_of(each)} is no request", "Give such as session.requests()")
+            raise InvalidConfig("requests", f"expected requests; got {kind_of(each)}", "Pass Logs or session.requests()")
     return every

@@ -1,7 +1,4 @@
-"""What ``prefix_reuse`` draws, as numbers: the parts of each bar, groups side by side, runs of losses.
-
-Knows nothing of figures.
-"""
+"""The numbers of ``prefix_reuse``: parts of each bar, sessions side by side, and runs of losses with one cause."""
 
 from __future__ import annotations
 
@@ -13,26 +10,26 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopkit.plot.looks import numbers, shown
+from loopkit.plot.style import numbers, shown
 
 __all__ = ["Group", "Run", "Stack", "groups_of", "labels_of", "runs_of", "same_work"]
 
 GAP = 1.5
-"Between the groups, in bars; more where these are thin."
+"Least distance between two groups, in bar widths."
 
 
 class Stack(NamedTuple):
-    """Heights of the parts of each request's bar, in tokens; together they are the prompt."""
+    """Heights of the parts of each request's bar, in tokens. They add up to the prompt."""
 
     reused: NDArray[np.float64]
     lost: NDArray[np.float64]
     new: NDArray[np.float64]
     unknown: NDArray[np.float64]
-    "Where the server did not say what was cached, or nothing says what should have been."
+    "Tokens of requests whose cached tokens or lost tokens are not known."
 
     @classmethod
     def of(cls, usage: pd.DataFrame) -> Stack:
-        """Work them out of a frame of requests."""
+        """Compute the parts from a frame of requests."""
         prompt, cached, lost = (numbers(usage, name) for name in ("prompt_tokens", "cached_tokens", "lost_tokens"))
         read = prompt - cached
         lost = np.minimum(lost, read)
@@ -41,12 +38,12 @@ class Stack(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The requests of one session or replay, side by side."""
+    """The requests of one session or replay."""
 
     label: str
     usage: pd.DataFrame
     left: float
-    "Where its first bar stands."
+    "Position of the first bar."
 
     @property
     def x(self) -> NDArray[np.float64]:
@@ -58,7 +55,7 @@ class Group(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Losses of one cause that follow each other."""
+    """Consecutive losses with the same cause."""
 
     x: NDArray[np.float64]
     height: NDArray[np.float64]
@@ -71,7 +68,7 @@ class Run(NamedTuple):
 
 
 def labels_of(usage: pd.DataFrame, sessions: pd.DataFrame | None) -> dict[str, str]:
-    """What to call each session."""
+    """Return a label for each session."""
     names = {session: session for session in usage["session"].unique()}
     if sessions is None:
         return names
@@ -84,7 +81,7 @@ def labels_of(usage: pd.DataFrame, sessions: pd.DataFrame | None) -> dict[str, s
 
 
 def groups_of(usage: pd.DataFrame, names: Mapping[str, str]) -> Iterator[Group]:
-    """The sessions, from left to right."""
+    """Yield the sessions from left to right."""
     left, gap = 0.0, max(GAP, 0.08 * len(usage) / max(usage["session"].nunique(), 1))
     for session, requests in usage.groupby("session", sort=False):
         group = Group(names[str(session)], requests, left)
@@ -93,7 +90,7 @@ def groups_of(usage: pd.DataFrame, names: Mapping[str, str]) -> Iterator[Group]:
 
 
 def runs_of(group: Group, cache_loss: pd.DataFrame | None) -> Iterator[Run]:
-    """The runs of a group, from left to right."""
+    """Yield the runs of a group from left to right."""
     lost, height = (np.nan_to_num(numbers(group.usage, name)) for name in ("lost_tokens", "prompt_tokens"))
     causes = ["" if not tokens else cause for tokens, cause in zip(lost, _causes(group.usage, cache_loss), strict=True)]
     begin = 0
@@ -105,7 +102,7 @@ def runs_of(group: Group, cache_loss: pd.DataFrame | None) -> Iterator[Run]:
 
 
 def _causes(usage: pd.DataFrame, cache_loss: pd.DataFrame | None) -> list[str]:
-    """The cause of each request's loss; ``loss`` where none is given."""
+    """Return the cause of each request's loss, or ``"loss"`` if it is not known."""
     if cache_loss is None:
         return ["loss"] * len(usage)
     keys = ["session", "epoch", "request"]
@@ -114,7 +111,7 @@ def _causes(usage: pd.DataFrame, cache_loss: pd.DataFrame | None) -> list[str]:
 
 
 def same_work(groups: list[Group], sessions: pd.DataFrame) -> bool:
-    """Whether all are replays of one session, or it."""
+    """Return True if all groups are one session and its replays."""
     shown = sessions[sessions["session"].isin([group.usage["session"].iloc[0] for group in groups])]
     origins = shown["parent"].where(shown["source"] == "replay", shown["session"])
     return origins.nunique(dropna=False) == 1

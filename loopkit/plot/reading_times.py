@@ -1,7 +1,4 @@
-"""``timeline``: how long requests took to be read, against the tokens that were read of each.
-
-The line is :func:`loopkit.cache.reading_line`; nothing is drawn of requests whose tokens or time are not known.
-"""
+"""The figure ``timeline``: prompt time and time to first token against the prompt tokens that were processed."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from numpy.typing import NDArray
 
 from loopkit.cache.reading_speed import ReadingLine, reading_line
 from loopkit.logs.collection import Logs
-from loopkit.plot.looks import frame_of, new_axes, numbers
+from loopkit.plot.style import frame_of, new_axes, numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,15 +18,20 @@ if TYPE_CHECKING:
 __all__ = ["timeline"]
 
 WIDE = 20
-"Scales are logarithmic where the largest request reads more than so many times as many tokens as the middle one."
-LOOKS = {
-    "ttft_ms": {"label": "time to first token, measured here", "color": "#163f66", "marker": "o", "linestyle": "-"},
-    "prompt_ms": {"label": "time to read the prompt, as the server says", "color": "#d9680b", "marker": "^", "linestyle": "--"},
+"The scales are logarithmic if the largest request processes more than this many times the tokens of the median one."
+SERIES = {
+    "ttft_ms": {"label": "time to first token, measured by the client", "color": "#163f66", "marker": "o", "linestyle": "-"},
+    "prompt_ms": {
+        "label": "time to process the prompt, reported by the server",
+        "color": "#d9680b",
+        "marker": "^",
+        "linestyle": "--",
+    },
 }
 
 
 class Times(NamedTuple):
-    """Requests whose tokens and time are known."""
+    """Tokens and times of the requests for which both are known."""
 
     read: NDArray[np.float64]
     seconds: NDArray[np.float64]
@@ -37,42 +39,42 @@ class Times(NamedTuple):
 
     @classmethod
     def of(cls, usage: pd.DataFrame, column: str) -> Times:
-        """Work them out of a frame of requests."""
+        """Select them from a frame of requests."""
         read, ms = (numbers(usage, name) for name in ("read_tokens", column))
         known = np.isfinite(read) & np.isfinite(ms)
         return cls(read[known], ms[known] / 1000, reading_line(read[known], ms[known]))
 
 
 def timeline(logs: Logs | pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw time to first token and prompt time against tokens read.
+    """Draw time to first token and prompt time against prompt tokens processed.
 
     Parameters
     ----------
     logs : Logs or DataFrame
-        Logs, or a frame like their ``usage``, which may be filtered. Requests of one server; others have a line of their own.
+        Logs, or a frame like ``logs.usage``, which may be filtered. Use the requests of one server: servers differ in speed.
     ax : Axes, optional
-        Where to draw; by default on a new figure.
+        Axes to draw on. By default a new figure is made.
 
     Returns
     -------
     Axes
-        With a fitted line where there is enough to tell; its interval of 95 % is shaded. Nothing is shown.
+        The axes. If there are enough requests, with the line of :func:`loopkit.cache.reading_line` and its 95 % interval.
 
     Examples
     --------
     >>> from matplotlib.figure import Figure
     >>> usage = pd.DataFrame({"read_tokens": [900, 100, 200, 300], "ttft_ms": [460, 60, 110, 160], "prompt_ms": None})
     >>> timeline(usage, Figure().subplots()).get_title()
-    'a token read takes 0.5 ms (0.5 to 0.5)'
+    '0.5 ms per processed token (0.5 to 0.5)'
     """
-    usage = frame_of(logs, ("read_tokens", *LOOKS))
+    usage = frame_of(logs, ("read_tokens", *SERIES))
     ax = new_axes(7.5, 4.6) if ax is None else ax
-    drawn = {column: Times.of(usage, column) for column in LOOKS}
+    drawn = {column: Times.of(usage, column) for column in SERIES}
     reads = np.concatenate([times.read for times in drawn.values()])
     wide = bool(len(reads)) and reads.max() > WIDE * np.median(reads)
     for column, times in drawn.items():
         if len(times.read):
-            _draw(ax, times, LOOKS[column])
+            _draw(ax, times, SERIES[column])
     if not len(reads):
         ax.set(xticks=[], yticks=[])
     elif wide:
@@ -83,7 +85,7 @@ def timeline(logs: Logs | pd.DataFrame, ax: Axes | None = None) -> Axes:
         ax.set(xlim=(0, None), ylim=(0, None))
         ax.xaxis.set_major_formatter("{x:,.0f}")
     scale = ", logarithmic" if wide else ""
-    ax.set(xlabel=f"prompt tokens read (not cached){scale}", ylabel=f"seconds{scale}", title=_finding(drawn))
+    ax.set(xlabel=f"prompt tokens processed (not cached){scale}", ylabel=f"seconds{scale}", title=_finding(drawn))
     if ax.get_legend_handles_labels()[0]:
         for handle in ax.legend(loc="upper left", frameon=False, fontsize="small").get_lines():
             handle.set(alpha=1, markersize=6)
@@ -104,12 +106,12 @@ def _draw(ax: Axes, times: Times, look: dict[str, str]) -> None:
 
 
 def _finding(drawn: dict[str, Times]) -> str:
-    """What a token takes, by the server's own times where there are enough."""
+    """Return the title: the time per token, from the server's own times if there are enough."""
     for column in ("prompt_ms", "ttft_ms"):
         line = drawn[column].line
         if line is not None:
             low, high = 1000 * line.low, 1000 * line.high
             if low <= 0:
-                return f"these times do not show what a token read takes ({low:.3g} to {high:.3g} ms)"
-            return f"a token read takes {1000 * line.seconds_per_token:.3g} ms ({low:.3g} to {high:.3g})"
-    return "too few requests for a line" if any(len(times.read) for times in drawn.values()) else "no times known"
+                return f"the times do not grow with the processed tokens ({low:.3g} to {high:.3g} ms per token)"
+            return f"{1000 * line.seconds_per_token:.3g} ms per processed token ({low:.3g} to {high:.3g})"
+    return "too few requests for a line" if any(len(times.read) for times in drawn.values()) else "no times reported"

@@ -1,7 +1,6 @@
-"""``prefix_reuse``: what each request's prompt was made of, as the server saw it.
+"""The figure ``prefix_reuse``: reused, lost and new tokens of each request.
 
-The numbers come from :mod:`loopkit.plot.groups`, the drawing stands here. Few requests are bars, many are steps. Knows nothing of
-files; what is not known is drawn as such, never as 0.
+Up to 200 requests are bars, more are steps. Unknown values have a colour of their own.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import pandas as pd
 
 from loopkit.logs.collection import Logs
 from loopkit.logs.frames.overview import describe_usage
-from loopkit.plot.groups import Group, Run, Stack, groups_of, labels_of, runs_of, same_work
-from loopkit.plot.looks import DARK, GREY, PLAIN, STYLES, characters, frame_of, new_axes, numbers, shown
+from loopkit.plot.request_bars import Group, Run, Stack, groups_of, labels_of, runs_of, same_work
+from loopkit.plot.style import DARK, GREY, PLAIN, STYLES, characters, frame_of, new_axes, numbers, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,18 +22,18 @@ if TYPE_CHECKING:
 __all__ = ["prefix_reuse"]
 
 BARS = 200
-"Up to so many requests are drawn as bars."
+"Requests are drawn as bars up to this number."
 COLUMNS = ("session", "epoch", "request", "prompt_tokens", "cached_tokens", "read_tokens", "lost_tokens")
 USUAL = 42
-"Points over the axes that the usual figure has room for."
+"Height above the axes that a default figure has for headings, in points."
 MANY = 20
-"Of more sessions the requests are not numbered."
+"Requests are numbered up to this number of sessions."
 NAMED, BORDERS = 12, 60
-"Up to so many borders of epochs are numbered, and drawn at all."
+"Borders of epochs are labelled up to the first number, and drawn up to the second."
 ROWS = 3
 "Rows of causes above the bars."
 LEAST = 5
-"For so many rows there is always room: three of causes, one of epochs, one of the legend."
+"Rows that always fit: three of causes, one of epochs, one of the legend."
 ROW = 15
 "Height of a row of text, in points."
 
@@ -49,25 +48,30 @@ def prefix_reuse(
     cache_loss: pd.DataFrame | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Axes:
-    """Draw for each request how much of its prompt was reused, read again and new.
+    """Draw how many prompt tokens of each request were reused, lost and new.
 
-    Sessions and replays stand side by side. Losses are marked with their cause, the borders of epochs with a line.
+    Sessions and replays are side by side. Losses are marked with their cause, and epochs are separated by lines.
 
     Parameters
     ----------
     logs : Logs or DataFrame
-        Logs, or a frame like their ``usage``, which may be filtered.
+        Logs, or a frame like ``logs.usage``, which may be filtered.
     ax : Axes, optional
-        Where to draw; by default on a new figure.
+        Axes to draw on. By default a new figure is made.
     cache_loss : DataFrame, optional
-        With a frame: the causes of its losses.
+        Causes of the losses, like ``logs.cache_loss``. Only used if `logs` is a frame.
     labels : mapping of str to str, optional
-        What to call a session, by its id. By default a replay is called after its variant.
+        Labels of sessions by id. By default a replay is labelled with its variant, and a session with its id.
 
     Returns
     -------
     Axes
-        Nothing is shown, and no other figure is touched.
+        The axes.
+
+    Raises
+    ------
+    InvalidConfig
+        If `logs` is neither Logs nor a frame, or if columns are missing.
 
     Examples
     --------
@@ -90,7 +94,7 @@ def prefix_reuse(
     above = max((heading.height for heading in headings), default=0)
     height = ax.bbox.height * 72 / ax.figure.dpi
     if own:
-        figure: Any = ax.figure  # the whole one, for it was made here
+        figure: Any = ax.figure  # made above, so it may be resized
         figure.set_figheight(figure.get_figheight() + max(0, above - USUAL) / 72)
     else:
         height -= above
@@ -110,7 +114,7 @@ def prefix_reuse(
 
 
 def _draw_stacks(ax: Axes, groups: list[Group], *, as_bars: bool) -> None:
-    """Bars, or for many requests one step-shaped area a part and group."""
+    """Draw bars, or one area with steps per part and group if there are many requests."""
     stacks = [Stack.of(group.usage) for group in groups]
     for index, (part, style) in enumerate(STYLES.items()):
         if not any(getattr(stack, part).any() for stack in stacks):
@@ -121,39 +125,39 @@ def _draw_stacks(ax: Axes, groups: list[Group], *, as_bars: bool) -> None:
             look = {**style, "linewidth": 0, "label": label}
             label = "_nolegend_"
             if not as_bars and part == "lost":
-                look["hatch"] = None  # of one request in thousands nothing would be seen between its lines
+                look["hatch"] = None  # hatch lines would hide areas that are one request wide
             if as_bars:
                 ax.bar(group.x, stack[index], 0.85, bottom, **look)
             else:
                 edges = np.append(group.x, group.right) - 0.5
                 low, high = (np.append(values, values[-1:]) for values in (bottom, bottom + stack[index]))
                 ax.fill_between(edges, low, high, step="post", **look)
-    unsaid = [group.x[group.usage["prompt_tokens"].isna()] for group in groups]
-    if any(map(len, unsaid)):
-        at = np.concatenate(unsaid)
+    unreported = [group.x[group.usage["prompt_tokens"].isna()] for group in groups]
+    if any(map(len, unreported)):
+        at = np.concatenate(unreported)
         look = {"marker": "$?$", "linestyle": "none", "color": GREY, "clip_on": False, "zorder": 3}
         ax.plot(at, np.zeros(len(at)), label="prompt not reported", **look)
 
 
 def _draw_losses(ax: Axes, groups: list[Group], runs: list[Run], bottom: float, row_height: float, *, each: bool) -> int:
-    """Mark each loss, or the middle of each run of them, and name the causes of the largest runs.
+    """Mark each loss, or the middle of each run of losses, and label the largest runs with their cause.
 
     Returns
     -------
     int
-        Rows of names above the bars.
+        Number of rows of labels above the bars.
     """
     if not runs:
         return 0
     some = [slice(None) if each else slice(len(run.x) // 2, len(run.x) // 2 + 1) for run in runs]
     x = np.concatenate([run.x[which] for run, which in zip(runs, some, strict=True)])
     y = np.concatenate([run.height[which] for run, which in zip(runs, some, strict=True)])
-    [marks] = ax.plot(x, y + bottom * 0.02, "v", color=DARK, markersize=4, zorder=3, label="loss, and its cause")
+    [marks] = ax.plot(x, y + bottom * 0.02, "v", color=DARK, markersize=4, zorder=3, label="loss, with its cause")
     width = characters(ax) / (_right(groups) + 1)
     free = [-np.inf] * ROWS
     largest = sorted(runs, key=lambda run: -run.lost)[: 4 * ROWS]
     if len(largest) < len(runs) or len(groups) > MANY:
-        largest = []  # names of a few of many would say little: the legend counts them
+        largest = []  # too many to label: the legend counts them
     named = 0
     for run in sorted(largest, key=lambda run: run.x[0]):
         half = len(run.text) / width / 2
@@ -172,16 +176,16 @@ def _draw_losses(ax: Axes, groups: list[Group], runs: list[Run], bottom: float, 
 
 
 def _causes(runs: list[Run]) -> str:
-    """How many losses have which cause, for the legend; the cause of the most tokens first."""
+    """Return the number of losses by cause, for the legend. The cause of the most tokens comes first."""
     counts: dict[str, int] = {}
     for run in sorted(runs, key=lambda run: -run.lost):
         counts[run.cause] = counts.get(run.cause, 0) + len(run.x)
-    said = [f"{cause} × {count:,}" for cause, count in counts.items()]
-    return f"loss: {', '.join(said[:3])}" + (f" and {len(said) - 3:,} other causes" if len(said) > 3 else "")
+    counted = [f"{cause} × {count:,}" for cause, count in counts.items()]
+    return f"loss: {', '.join(counted[:3])}" + (f" and {len(counted) - 3:,} other causes" if len(counted) > 3 else "")
 
 
 def _draw_borders(ax: Axes, groups: list[Group], y: float, row_height: float) -> int:
-    """A line where an epoch begins; its number, where there is room. Returns the rows that the numbers take."""
+    """Draw a line where an epoch starts, with its number if there is room. Return the number of rows of labels."""
     borders = [
         (group.x[at] - 0.5, f"epoch {group.usage['epoch'].iloc[at]}")
         for group in groups
@@ -200,7 +204,7 @@ def _draw_borders(ax: Axes, groups: list[Group], y: float, row_height: float) ->
 
 
 def _draw_legend(ax: Axes) -> int:
-    """In the free rows at the top, so that it is never cut off. Returns the rows that it takes."""
+    """Draw the legend in the free rows at the top. Return the number of its rows."""
     entries = zip(*ax.get_legend_handles_labels(), strict=True)
     handles, texts = [], []
     for handle, text in sorted(entries, key=lambda entry: _ORDER.get(entry[1], len(_ORDER))):
@@ -211,12 +215,12 @@ def _draw_legend(ax: Axes) -> int:
     rows = _legend_rows(ax, texts)
     look: dict[str, Any] = {"frameon": False, "fontsize": "small", "borderaxespad": 0.2}
     for each in ax.legend(handles, texts, loc="upper left", ncols=-(-len(texts) // rows), **look).get_texts():
-        each.set(**PLAIN)  # causes are among them
+        each.set(**PLAIN)  # a cause is text from outside
     return rows
 
 
 def _legend_rows(ax: Axes, texts: list[str]) -> int:
-    """How many rows these entries take, side by side as far as there is room."""
+    """Return the number of rows of a legend with these entries."""
     room = characters(ax)
     fit = len(texts) if sum(len(text) + 8 for text in texts) <= room else max(1, int(room // (max(map(len, texts)) + 8)))
     return -(-len(texts) // fit) if texts else 0
@@ -234,29 +238,29 @@ def _draw_ticks(ax: Axes, groups: list[Group]) -> None:
 
 
 class _Heading(NamedTuple):
-    """What stands over a group: as much as there is room for."""
+    """Heading of a group, as long as there is room."""
 
     text: str
     turned: bool
 
     @property
     def height(self) -> float:
-        """In points."""
+        """Return the height in points."""
         return 5.6 * len(self.text) if self.turned else 14 * (self.text.count("\n") + 1)
 
 
 def _headings(ax: Axes, groups: list[Group]) -> list[_Heading]:
-    """Of each of several groups its name and its own finding; one alone needs none."""
+    """Return a heading for each group, or nothing for a single group."""
     room = characters(ax) / (_right(groups) + 1)
     beginnings = {group.label[:12] for group in groups}
-    ends = len(beginnings) < len({group.label for group in groups})  # as with ids that were made on one day
+    ends = len(beginnings) < len({group.label for group in groups})  # ids of one day start alike
     return [_heading(group, len(group.usage) * room, ends=ends) for group in groups] if len(groups) > 1 else []
 
 
 def _heading(group: Group, width: float, *, ends: bool) -> _Heading:
-    """For so many characters; of a name that is too long its beginning or its end, which tells it from the others."""
+    """Return a heading of at most `width` characters. A long label keeps the start or the end that differs from the others."""
     found = dict(describe_usage(group.usage))
-    fits = int(width * 0.8)  # for its font is larger, and beside it stand others
+    fits = int(width * 0.8)  # its font is larger, and there are neighbours
     lines = [group.label, f"processed {found['processed'].removesuffix(' prompt tokens')}", f"lost {found['lost']}"]
     lines = [lines[0], ", ".join(lines[1:])] if len(", ".join(lines[1:])) <= fits else lines
     if all(len(line) <= fits for line in lines):
@@ -271,7 +275,7 @@ def _short(label: str, most: int, *, end: bool) -> str:
 
 
 def _draw_titles(ax: Axes, groups: list[Group], headings: list[_Heading], sessions: pd.DataFrame | None) -> None:
-    """The finding of all above the axes, the headings over their groups."""
+    """Draw the title above the axes, and the headings above their groups."""
     for group, heading in zip(groups, headings):
         look: dict[str, Any] = {"rotation": 90, "fontsize": "small"} if heading.turned else {"fontsize": "medium"}
         look |= {"ha": "center", "va": "bottom", "transform": ax.get_xaxis_transform(), **PLAIN}
@@ -281,16 +285,16 @@ def _draw_titles(ax: Axes, groups: list[Group], headings: list[_Heading], sessio
 
 
 def _comparison(groups: list[Group], sessions: pd.DataFrame | None) -> str:
-    """What the groups say together: how many times as many tokens one read, where they did the same work."""
+    """Return the title: a comparison if the groups are replays of one session, otherwise the totals."""
     read = {group.label: group.usage["read_tokens"].sum(min_count=1) for group in groups}
     known = {label: float(tokens) for label, tokens in read.items() if not pd.isna(tokens)}
     if sessions is not None and 1 < len(known) == len(groups) and min(known.values()) > 0 and same_work(groups, sessions):
         least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
         times = known[most] / known[least]
-        return f"{most} read {times:,.{1 if times < 100 else 0}f} times as many prompt tokens as {least}"
+        return f"{most} processed {times:,.{1 if times < 100 else 0}f} times as many prompt tokens as {least}"
     return "; ".join(map(" ".join, describe_usage(pd.concat([group.usage for group in groups]))))
 
 
 def _right(groups: list[Group]) -> float:
-    """The right end of the axis; a bar of three is not as wide as the figure."""
+    """Return the right end of the axis, at least 3, so that one bar does not fill the figure."""
     return max(groups[-1].right, 3) if groups else 3

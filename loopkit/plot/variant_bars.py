@@ -1,7 +1,6 @@
-"""``compare``: what variants of the same work cost, side by side: tokens read anew and again, time to first token, and why.
+"""The figure ``compare``: tokens, time to first token and causes of losses of replay variants, side by side.
 
-The numbers are summed over the requests of a run and taken in the middle of its repeats. Shows no single request: that is for
-``prefix_reuse``.
+The numbers are sums over the requests of a run, and medians over repeats.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopkit.plot.looks import GREY, PLAIN, STYLES, frame_of, new_axes, numbers, shown
+from loopkit.plot.style import GREY, PLAIN, STYLES, frame_of, new_axes, numbers, shown
 from loopkit.replay.summaries import UNCHANGED
 
 if TYPE_CHECKING:
@@ -23,28 +22,28 @@ __all__ = ["Bar", "compare"]
 
 COLUMNS = ("variant", "repeat", "prompt_tokens", "cached_tokens", "lost_tokens", "ttft_ms", "cause", "certainty", "cold")
 PARTS = ("new", "lost", "unknown", "reused")
-"From the axis outwards: what is read comes first, so that it can be compared."
+"Order of the parts. Processed tokens start at the axis, so that their lengths can be compared."
 
 
 class Bar(NamedTuple):
-    """One variant: the middle of its repeats, and from the lowest to the highest of them."""
+    """One variant: the median, lowest and highest value of its repeats."""
 
     name: str
     parts: dict[str, float]
-    "Tokens, by part."
+    "Tokens of each part."
     read: tuple[float, float, float]
-    "Middle, lowest and highest; NaN where no request says what was cached."
+    "Processed tokens: median, lowest and highest. NaN if no request reports cached tokens."
     ttft_ms: tuple[float, float, float]
-    "The middle of its requests' times to first token: its middle, lowest and highest."
+    "Median time to first token of a run: median, lowest and highest over the repeats."
     repeats: int
     causes: list[str]
 
-    def said(self, lines: int) -> list[str]:
-        """What stands beside the bar, in so many lines."""
-        said = ["tokens read unknown" if np.isnan(self.read[0]) else f"read {_span(self.read, _tokens)} tokens"]
+    def notes(self, lines: int) -> list[str]:
+        """Return the text next to the bar, at most `lines` lines."""
+        notes = ["processed tokens not reported" if np.isnan(self.read[0]) else f"processed {_span(self.read, _tokens)} tokens"]
         if not np.isnan(self.ttft_ms[0]) and lines > min(len(self.causes), 1) + 1:
-            said.append(f"first token of a request after {_span(self.ttft_ms, '{:,.0f}'.format)} ms")
-        return (said + self.causes)[: max(lines, 1)]
+            notes.append(f"time to first token {_span(self.ttft_ms, '{:,.0f}'.format)} ms")
+        return (notes + self.causes)[: max(lines, 1)]
 
 
 def _span(of: tuple[float, float, float], form: Callable[[float], str]) -> str:
@@ -57,11 +56,11 @@ def _tokens(count: float) -> str:
 
 
 def bars_of(frame: pd.DataFrame) -> Iterator[Bar]:
-    """The variants, in their order in the frame."""
+    """Yield the variants in the order of the frame."""
     counts = {name: numbers(frame, name) for name in COLUMNS[2:6]}
     prompt, cached = counts["prompt_tokens"], counts["cached_tokens"]
     read = prompt - cached
-    lost = np.fmin(np.nan_to_num(counts["lost_tokens"]), read)  # a bound may say more was lost than was read
+    lost = np.fmin(np.nan_to_num(counts["lost_tokens"]), read)  # a bound on the loss may exceed the processed tokens
     parts = pd.DataFrame({"new": read - lost, "lost": lost, "unknown": np.where(np.isnan(cached), prompt, 0), "reused": cached})
     runs = parts.assign(
         read=read,
@@ -85,35 +84,35 @@ def _spread(of: pd.Series[float]) -> tuple[float, float, float]:
 
 
 def _causes(losses: pd.DataFrame, runs: int) -> list[str]:
-    """Causes of a variant's losses, how many a run, and how sure they are; the one of the most tokens first."""
+    """Return causes of losses with their number per run and certainty. The cause of the most tokens comes first."""
     losses = losses[losses["lost_tokens"] > 0]
     found: dict[tuple[str, str], list[float]] = {}
     for cause, sure, lost in losses[["cause", "certainty", "lost_tokens"]].astype("object").itertuples(index=False):
         found.setdefault(("loss" if pd.isna(cause) else cause, "" if pd.isna(sure) else f" ({sure})"), []).append(lost)
     by_tokens = sorted(found.items(), key=lambda item: -sum(item[1]))
-    each = " a run" if runs > 1 else ""
+    each = " per run" if runs > 1 else ""
     return [f"{shown(cause)} × {round(len(lost) / runs, 1):,g}{each}{shown(sure)}" for (cause, sure), lost in by_tokens]
 
 
 def compare(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw variants of a replay side by side: tokens read anew, read again, and reused.
+    """Draw the variants of a replay side by side: new, lost and reused tokens.
 
     Parameters
     ----------
     frame : DataFrame
-        Of ``replay.compare``, a row a request, which may be filtered.
+        Result of :func:`loopkit.replay.compare`, one row per request. It may be filtered.
     ax : Axes, optional
-        Where to draw; by default on a new figure.
+        Axes to draw on. By default a new figure is made.
 
     Returns
     -------
     Axes
-        A bar is the middle of a variant's repeats, the whisker goes from the fewest to the most tokens read. Nothing is shown.
+        The axes. A bar is the median of a variant's repeats; the whisker spans the fewest to the most processed tokens.
 
     Raises
     ------
     InvalidConfig
-        When columns are missing.
+        If columns are missing.
 
     Examples
     --------
@@ -122,7 +121,7 @@ def compare(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> rows = rows.assign(lost_tokens=[0, 900], ttft_ms=[20.0, 180.0], cause=[None, "tools_changed"], certainty=None, cold=True)
     >>> ax = compare(rows, Figure().subplots())
     >>> ax.get_title()
-    'shuffled read 10 times as many prompt tokens as kept'
+    'shuffled processed 10 times as many prompt tokens as kept'
     """
     from matplotlib.ticker import EngFormatter
 
@@ -143,7 +142,7 @@ def compare(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     _draw_repeats(ax, bars)
     lines = min(4, int(ax.bbox.height * 72 / ax.figure.dpi / len(bars) / 11.5))
     for row, bar in enumerate(bars):
-        text = "\n".join(bar.said(lines))
+        text = "\n".join(bar.notes(lines))
         place = ax.get_yaxis_transform()
         ax.text(1.01, row, text, transform=place, ha="left", va="center", fontsize="small", color=GREY, **PLAIN)
     ax.set_xlim(0, max(float(left.max()), 1) * 1.01)
@@ -154,7 +153,7 @@ def compare(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def _draw_repeats(ax: Axes, bars: list[Bar]) -> None:
-    """Whiskers, where tokens read differ between repeats."""
+    """Draw whiskers if the processed tokens differ between repeats."""
     spread = [(row, bar) for row, bar in enumerate(bars) if bar.read[1] < bar.read[2]]
     if not spread:
         return
@@ -169,12 +168,12 @@ def _draw_repeats(ax: Axes, bars: list[Bar]) -> None:
         elinewidth=1.6,
         capthick=1.6,
         capsize=5,
-        label=f"read, fewest to most of {repeats} repeats",
+        label=f"processed, fewest to most of {repeats} repeats",
     )
 
 
 def _finding(bars: list[Bar]) -> str:
-    """How many times as many tokens the dearest variant read as the unchanged, or else the cheapest."""
+    """Return the title: the most expensive variant compared with the unchanged one, or with the cheapest."""
     known = [bar for bar in bars if bar.read[0] > 0]
     if len(known) < 2:
         return bars[0].name if bars else "no requests"
@@ -182,5 +181,5 @@ def _finding(bars: list[Bar]) -> str:
     reference = next((bar for bar in known if bar.name.startswith(UNCHANGED) and bar is not most), least)
     times = most.read[0] / reference.read[0]
     if times == 1:
-        return "all read as many prompt tokens"
-    return f"{most.name} read {times:,.{1 if times < 10 else 0}f} times as many prompt tokens as {reference.name}"
+        return "all variants processed the same number of prompt tokens"
+    return f"{most.name} processed {times:,.{1 if times < 10 else 0}f} times as many prompt tokens as {reference.name}"

@@ -10,7 +10,7 @@ from loopkit.contract.messages import ToolCall, ToolCallFunction
 from loopkit.contract.records import Assistant, ToolResult
 from loopkit.encoding import encode
 from loopkit.reprs import LONGEST, Card
-from loopkit.widgets.page import CELL, Block, Table, as_html, as_text
+from loopkit.widgets.rendering import CELL, Block, Table, as_html, as_text
 from loopkit.widgets.transcript import Transcript
 from tests.logs.make import assistant, stamp
 from tests.reading_html import Read, bare
@@ -60,5 +60,5 @@ def test_of_a_tool_call_long_arguments_do_not_hide_the_result() -> None:
 def test_a_long_conversation_shows_its_end_and_says_so() -> None:
     transcript = Transcript(assistant(number, f"Answer {number}.") for number in range(1, 251))
     settled, writing = transcript.blocks()
-    assert settled[0].text == "50 earlier parts are not shown; the log has them"
+    assert settled[0].text == "50 earlier parts are only in the log"
     assert (settled[1].text, settled[-1].text, len(settled), writing) == ("Answer 51.", "Answer 250.", 201, [])

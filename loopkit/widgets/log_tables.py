@@ -1,7 +1,4 @@
-"""Frames as pages of short rows: sessions, the epochs of one, the requests of one epoch.
-
-Only the rows of one page are ever made into text. Knows nothing of widgets.
-"""
+"""Tables of a log explorer: sessions, the epochs of a session, and the requests of an epoch."""
 
 from __future__ import annotations
 
@@ -19,21 +16,21 @@ NAMES = {"prompt_tokens": "prompt", "read_tokens": "read", "cached_tokens": "reu
 
 
 def sessions_of(logs: Logs) -> pd.DataFrame:
-    """A row for each session and replay, with the sums of its epochs."""
+    """Return one row per session and replay, with the sums of its epochs."""
     sums = logs.epochs.groupby("session", sort=False)[TOKENS].sum(min_count=1)
     named = logs.sessions[["session", "source", "variant", "epochs", "requests"]]
     return named.join(sums, on="session").rename(columns=NAMES)
 
 
 def epochs_of(logs: Logs, session: str) -> pd.DataFrame:
-    """A row for each epoch of a session."""
+    """Return one row per epoch of a session."""
     found = logs.epochs
     found = found.loc[found["session"] == session, ["epoch", "end_reason", "turns", "requests", *TOKENS]]
     return found.rename(columns=NAMES)
 
 
 def requests_of(logs: Logs, session: str, epoch: int) -> pd.DataFrame:
-    """A row for each request of an epoch, with the cause of its loss."""
+    """Return one row per request of an epoch, with the cause of its loss."""
     found = logs.usage
     found = found.loc[(found["session"] == session) & (found["epoch"] == epoch)]
     found = found.merge(logs.cache_loss[["session", "epoch", "request", "cause"]], "left", ["session", "epoch", "request"])
@@ -42,7 +39,7 @@ def requests_of(logs: Logs, session: str, epoch: int) -> pd.DataFrame:
 
 
 def cells(frame: pd.DataFrame) -> list[list[str]]:
-    """The rows of a part of a frame as text; what is not known is empty.
+    """Return the rows of a frame as text. Missing values are empty.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""``Replay``: choose what a careless client would do, have it measured on a session's own requests, and watch the table fill in.
+"""``Replay``: measure variants of a session's requests from a notebook cell, and watch the table fill in.
 
-The measuring is ``loopkit.replay.compare``, in a background thread. Knows nothing of HTML.
+:func:`loopkit.replay.compare` runs in a background thread.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from loopkit.reprs import Card, counted
 from loopkit.server.client import Server
 from loopkit.server.transport.cancellation import Cancellation
 from loopkit.session.session import Session
-from loopkit.widgets.page import Block, Page, Table, as_html
-from loopkit.widgets.panel import Panel
-from loopkit.widgets.rows import cells
+from loopkit.widgets.base import Panel
+from loopkit.widgets.log_tables import cells
+from loopkit.widgets.rendering import Block, Page, Table, as_html
 
 __all__ = ["Replay"]
 
 CHOICE: Final = (*VARIANTS, "window(4)")
 _TOKENS = {"changed": "changed", "read_tokens": "read", "read_tokens_more": "read more", "lost_tokens": "lost"}
-_TIMES = {"ttft_ms": "waited ms", "ttft_ms_more": "ms more", "ttft_ms_low": "at least", "ttft_ms_high": "at most"}
+_TIMES = {"ttft_ms": "TTFT ms", "ttft_ms_more": "more ms", "ttft_ms_low": "lowest", "ttft_ms_high": "highest"}
 COLUMNS: Final = {"variant": "variant", "requests": "requests", **_TOKENS, **_TIMES, "causes": "causes"}
-"What is shown of ``loopkit.replay.summary``, and what it is called here."
+"Columns of ``loopkit.replay.summary`` that the panel shows, and their headings."
 
 
 class Replay(Panel):
-    """A comparison in a cell: what each variant costs on a session's own requests.
+    """Compare in a cell what each variant of a session's requests costs.
 
     Parameters
     ----------
     session : Session
-        Whose requests are sent again.
+        Session to replay.
     server : Server
-        Who is asked; of an embedded one each run gets a fresh one, started alike.
+        Server to measure on. For an embedded server, each run starts a new one with the same settings.
     home : str or Path, optional
-        Where ``replays/`` lies; the session's own home where not given.
+        Directory of ``replays/``. By default the session's home.
 
     Attributes
     ----------
     frame : DataFrame or None
-        The rows of the runs that have ended, as of :func:`loopkit.replay.compare`; of the comparison before, until one has.
+        Rows of the finished runs, as from :func:`loopkit.replay.compare`. Until the first run ends, those of the last comparison.
 
     Examples
     --------
@@ -81,14 +81,21 @@ class Replay(Panel):
         self._done, self._total, self._cancellation = 0, total, Cancellation()
 
     def run(self, variants: Sequence[str], repeats: int = 1) -> None:
-        """Measure in the background; see :func:`loopkit.replay.compare`, and :meth:`wait` for the end.
+        """Measure in the background, like :func:`loopkit.replay.compare`. Call :meth:`wait` to wait for the end.
+
+        Parameters
+        ----------
+        variants : sequence of str
+            Names of variants.
+        repeats : int
+            Runs of each variant.
 
         Raises
         ------
         LoopBusy
-            When this panel measures already.
+            If this panel is measuring.
         InvalidConfig
-            When there is no such variant; what was measured before stands.
+            If a variant does not exist. The last result is kept.
         """
         if self.running:
             raise LoopBusy(self.session.id)
@@ -98,10 +105,10 @@ class Replay(Panel):
         cancellation = self._cancellation
 
         def work() -> None:
-            asked = self.session, self.server, chosen, repeats
+            arguments = self.session, self.server, chosen, repeats
             try:
                 compare(
-                    *asked, home=self.home, progress=False, on_request=self._count, on_run=self._take, cancellation=cancellation
+                    *arguments, home=self.home, progress=False, on_request=self._count, on_run=self._take, cancellation=cancellation
                 )
                 self.state = "done"
             except BaseException as error:
@@ -132,18 +139,18 @@ class Replay(Panel):
     def _page(self) -> Page:
         if not self._rows:
             return [Block("variants", ", ".join(CHOICE))]
-        known = [column for column in zip(COLUMNS.values(), *self._rows) if any(column[1:])]  # one round has no interval
+        known = [column for column in zip(COLUMNS.values(), *self._rows) if any(column[1:])]  # one repeat has no interval
         header, *rows = zip(*known)
         return [Table(header, rows)]
 
-    def _dress(self) -> ipw.Widget:
+    def _build(self) -> ipw.Widget:
         self._choice = ipw.SelectMultiple(options=CHOICE, value=["clock_in_system"], rows=len(CHOICE))
         self._repeats = ipw.BoundedIntText(description="repeats", value=1, min=1, max=100, layout={"width": "12em"})
         self._start = self._button("Run", lambda: self.run(self._choice.value, self._repeats.value))
         self._stop = self._button("Stop", self.stop)
         self._bar, self._below = ipw.IntProgress(), ipw.HTML(layout={"overflow": "auto"})
-        doing = ipw.VBox([self._repeats, ipw.HBox([self._start, self._stop]), self._bar])
-        return ipw.VBox([ipw.HBox([self._choice, doing]), self._below])
+        controls = ipw.VBox([self._repeats, ipw.HBox([self._start, self._stop]), self._bar])
+        return ipw.VBox([ipw.HBox([self._choice, controls]), self._below])
 
     def _paint(self) -> None:
         self._start.disabled, self._stop.disabled = self.running, not self.running

@@ -8,6 +8,6 @@ from ipywidgets.widgets.widget import _instances
 from tests.loop.scripted_loops import threads_of_ours
 
 
-def open_things() -> tuple[int, int, int]:
+def count_open() -> tuple[int, int, int]:
     """Comms, widgets and threads."""
     return len(comm.get_comm_manager().comms), len(_instances), len(threads_of_ours())
