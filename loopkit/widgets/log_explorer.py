@@ -65,7 +65,7 @@ class LogExplorer(Panel):
     >>> explorer = LogExplorer(home)
     >>> explorer.open("s", 0, 2)
     >>> print(explorer)
-    LogExplorer: sessions 1, epochs 1, turns 2, requests 2, read 75 of 125 prompt tokens, lost 0
+    LogExplorer: sessions 1, epochs 1, turns 2, requests 2, processed 75 of 125 prompt tokens, lost 0
     s, epoch 0: page 1 of 1, 2 rows
     request  turn  prompt  reused  read  lost  cause
           1     1      45       0    45     0

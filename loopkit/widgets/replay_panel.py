@@ -108,7 +108,12 @@ class Replay(Panel):
             arguments = self.session, self.server, chosen, repeats
             try:
                 compare(
-                    *arguments, home=self.home, progress=False, on_request=self._count, on_run=self._take, cancellation=cancellation
+                    *arguments,
+                    home=self.home,
+                    progress=False,
+                    on_request=self._count,
+                    on_run=self._take,
+                    cancellation=cancellation,
                 )
                 self.state = "done"
             except BaseException as error:

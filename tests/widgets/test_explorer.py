@@ -196,7 +196,7 @@ def test_one_damaged_log_of_many_hides_no_other_where_that_is_asked_for(tmp_path
         LogExplorer(tmp_path)
     with displayed(LogExplorer(tmp_path, errors="report")) as explorer:
         assert [line.split()[0] for line in str(explorer).splitlines()[4:]] == ["a", "b", "c"]
-        assert "1, in logs.problems" in explorer._above.value
+        assert "1; see logs.problems" in explorer._above.value
         explorer.open("c", 0, 3)
         assert "request 3: epoch 0 of c" in str(explorer)
         explorer.open("b")
