@@ -38,6 +38,11 @@ def renamed_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]
     names : mapping of str to str
         Old names to new names, all in this module.
 
+    Returns
+    -------
+    callable
+        The function to assign to ``__getattr__``.
+
     Examples
     --------
     >>> find = renamed_names("loopkit.errors", {"OldError": "LoopkitError"})
@@ -58,6 +63,16 @@ def renamed_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]
 
 def renamed_argument(old: str, new: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that accepts a keyword argument under its old name.
+
+    Parameters
+    ----------
+    old, new : str
+        The argument's names.
+
+    Returns
+    -------
+    callable
+        The decorator. The old name gives a ``DeprecationWarning``.
 
     Examples
     --------
