@@ -1,1 +1,1 @@
-"""Servers: an embedded one, or any other that speaks OpenAI chat completions."""
+"""Servers: embedded, or any other that speaks OpenAI chat completions."""

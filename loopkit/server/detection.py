@@ -103,16 +103,17 @@ def _build(wire: Wire, path: str, timeout: float | None) -> str | None:
 
 
 def _raise_if_fatal(error: ServerError, wire: Wire, timeout: float | None) -> None:
-    """Raise an error of the first question, if it shows that no request will be answered."""
+    """Raise an error of the first question if it shows that no request will be answered."""
     if isinstance(error, ServerUnreachable) or (isinstance(error, ServerTimeout) and is_connect_timeout(error.__cause__)):
         raise error
     _raise_if_key_refused(error, wire, timeout)
 
 
 def _raise_if_key_refused(error: ServerError, wire: Wire, timeout: float | None) -> None:
-    """Raise the server's refusal if it also refuses completions for want of a key.
+    """Raise the server's refusal if it refuses completions because of the key.
 
-    Some servers protect only the model list or the properties. An empty body tells: servers check the key first.
+    Some servers protect only the model list or the properties. The completion has an empty body, so that nothing is generated:
+    servers check the key before the body.
     """
     if not isinstance(error, ServerRefused) or error.status not in KEY_REFUSED:
         return
