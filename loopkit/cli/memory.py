@@ -13,7 +13,7 @@ from loopkit.errors import InvalidConfig, LogError
 
 if TYPE_CHECKING:
     from loopkit.cli.arguments import Commands
-    from loopkit.memory.sources import Refused
+    from loopkit.memory.sources import RefusedLine
 
 __all__ = ["add_commands"]
 
@@ -78,7 +78,7 @@ def _ingest(options: argparse.Namespace) -> int:
         raise InvalidConfig("SOURCE", "no source was given", "Give a home, a session, a log, - or --listen PATH.sock")
     memory, project, failed = open(options.home), ProjectId(options.project), False
     for source in options.source:
-        refused: list[Refused] = []
+        refused: list[RefusedLine] = []
         records: Any = read_lines(sys.stdin.buffer, refused.append) if source == "-" else source
         found = memory.ingest(records, project=project, budget=options.budget, errors=options.errors)
         for problem in [*refused, *found.problems]:
@@ -88,7 +88,7 @@ def _ingest(options: argparse.Namespace) -> int:
     if options.listen is not None:
 
         def add(stream: BinaryIO) -> dict[str, Any]:
-            refused: list[Refused] = []
+            refused: list[RefusedLine] = []
             found = memory.ingest(read_lines(stream, refused.append), project=project, budget=options.budget)
             return {"taken": found.records, "known": found.known, "refused": [each._asdict() for each in refused]}
 

@@ -1,4 +1,4 @@
-"""Memory: what sessions learned, as evidence that can be traced, in tiers whose pieces are named by their content."""
+"""Memory: what sessions learned, in three tiers of nodes named by the hash of their content and traceable to their sources."""
 
 from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.ids import ProjectId, QueryId, RunId

@@ -1,8 +1,7 @@
-"""The SQLite database that is made from a memory's lines: tables, what a line adds to them, and their dump.
+"""The SQLite index of a memory: its tables, what each line of ``nodes.jsonl`` adds, and a dump.
 
-Nothing stands here that the lines do not give; so it may be lost at any time. Foreign keys and checks are on: there is no edge
-without its nodes. Write-ahead logging only where the file system is known to be a local one, for it needs shared memory.
-Knows nothing of the lines' file, of locks or of models.
+Everything here is derived from the lines, so the file can be deleted at any time. Foreign keys and checks are on. Write-ahead
+logging is used only on file systems that are known to be local, since it needs shared memory.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from loopkit.memory.types import Level, MemoryNode
 __all__ = ["VERSION", "apply", "connect", "create", "dump_lines", "is_local", "record_keys"]
 
 VERSION = 2
-"Of the tables; a database of another is made anew."
+"Version of the tables. A database of another version is rebuilt."
 
 _SCHEMA = """
 CREATE TABLE place (line INTEGER NOT NULL, offset INTEGER NOT NULL, crc INTEGER NOT NULL);
@@ -81,14 +80,14 @@ _LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay",
 
 
 def is_local(path: Path, mounts: str | None = None) -> bool:
-    r"""Whether a file lies on a file system that is known to be this machine's own.
+    r"""Return True if a path is on a file system that is known to be local.
 
     Parameters
     ----------
     path : Path
-        A file or directory, there or not.
+        A file or directory; it need not exist.
     mounts : str, optional
-        The system's table of mounts; read where not given. Without one nothing is known to be local.
+        The system's mount table, by default /proc/self/mountinfo. Without one the result is False.
 
     Examples
     --------
@@ -112,14 +111,14 @@ def is_local(path: Path, mounts: str | None = None) -> bool:
 
 
 def connect(path: Path | str, *, to_write: bool = False) -> sqlite3.Connection:
-    """Open a database, its foreign keys enforced; ``""`` is one that is gone when it is closed.
+    """Open a database with foreign keys enforced.
 
     Parameters
     ----------
     path : Path or str
-        Made where it is missing.
+        The file, created if missing; ``""`` opens a temporary database.
     to_write : bool
-        Whether the caller is the one writer, who chooses the journal: that cannot be done while others read a new database.
+        True for the one writer. It chooses the journal mode, which is not possible while others read a new database.
     """
     db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
     try:
@@ -127,7 +126,9 @@ def connect(path: Path | str, *, to_write: bool = False) -> sqlite3.Connection:
         if to_write:
             wal = is_local(Path(path))
             db.execute(f"PRAGMA journal_mode = {'WAL' if wal else 'DELETE'}")
-            db.execute(f"PRAGMA synchronous = {'NORMAL' if wal else 'FULL'}")  # the lines are the truth, and synced
+            db.execute(
+                f"PRAGMA synchronous = {'NORMAL' if wal else 'FULL'}"
+            )  # nodes.jsonl is synced, and this can be rebuilt from it
     except BaseException:
         db.close()
         raise
@@ -135,7 +136,7 @@ def connect(path: Path | str, *, to_write: bool = False) -> sqlite3.Connection:
 
 
 def create(db: sqlite3.Connection) -> None:
-    """Make the tables anew, inside the caller's transaction."""
+    """Create all tables, replacing old ones, inside the caller's transaction."""
     for table in ("word", "node_text", "record", "latest", "step", "chunk", "edge", "node", "run", "query", "source", "place"):
         db.execute(f"DROP TABLE IF EXISTS {table}")
     for statement in _SCHEMA.split(";\n"):
@@ -144,9 +145,9 @@ def create(db: sqlite3.Connection) -> None:
 
 
 def record_keys(project: str, record: Record) -> list[bytes]:
-    """What a record is known by when its transcript comes again: resumed, grown, forked or copied to another file.
+    """Return the keys by which a record is recognised when its transcript is ingested again.
 
-    The same text at the same place is the same record, whatever the time says; so is one of the same role and time elsewhere.
+    Records are the same if they have the same text and place, or the same text, role and time in another file.
     """
     fields: list[tuple[str | int, ...]] = [(project, record.text, record.provenance.source, record.provenance.offset)]
     if record.timestamp is not None:
@@ -155,26 +156,26 @@ def record_keys(project: str, record: Record) -> list[bytes]:
 
 
 def apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
-    """Take a line into the tables. Of two that name the same thing the first stands: a damaged database may have hidden it.
+    """Add a line to the tables. If two lines name the same thing, the first one counts.
 
     Parameters
     ----------
     db : Connection
         In a transaction.
     line : Line
-        Decoded, so that its hashes are its contents'.
+        The decoded line; its hashes match its content.
     offset : int
-        Where it begins in its file.
+        Byte offset of the line in its file.
 
     Raises
     ------
     ValueError
-        When it refers to what is not there, or evidence and its node say different things.
+        If the line refers to something unknown, or a chunk and its node have different texts.
     """
     try:
         _apply(db, line, offset)
     except sqlite3.IntegrityError as error:
-        raise ValueError(f"it does not fit the lines before it: {error}") from error
+        raise ValueError(f"it contradicts the lines before it: {error}") from error
 
 
 def _apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
@@ -192,7 +193,7 @@ def _apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
         case ChunkLine():
             chunk = line.chunk
             if MemoryNode.of(Level.L0, line.project, None, line.run, chunk.t, chunk.text, ()).sha256 != line.node:
-                raise ValueError(f"chunk {chunk.sha256} has another text than its node {line.node}")
+                raise ValueError(f"the text of chunk {chunk.sha256} differs from that of its node {line.node}")
             first = chunk.records[0].provenance
             row = (chunk.sha256, line.project, line.run, chunk.t, chunk.tokens, len(chunk.records), line.node)
             db.execute(
@@ -221,7 +222,7 @@ def _apply_node(db: sqlite3.Connection, node: MemoryNode) -> None:
 
 
 def dump_lines(db: sqlite3.Connection) -> Iterator[bytes]:
-    """Every row of every table in a fixed order, a JSON array a line; the text index is left out, for the nodes give it."""
+    """Yield every row of every table in a fixed order, one JSON array per line. The text index is derived and left out."""
     for table in _TABLES:
         what, order = ("hex(key)", "key") if table == "record" else ("*", "1, 2")
         for row in db.execute(f"SELECT {what} FROM {table} ORDER BY {order}"):  # noqa: S608  names of our own

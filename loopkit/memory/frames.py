@@ -1,6 +1,6 @@
-"""A memory as dataframes: nodes and edges, all of them or a node's lineage down to the bytes of its sources.
+"""A memory as dataframes: nodes, edges, and a node's lineage down to the bytes of its sources.
 
-Every frame has its columns with their dtypes, of an empty memory too. Knows the tables, and nothing of how they are drawn.
+A frame always has all its columns with their dtypes.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ EVIDENCE = {"node": STRING, "source": STRING, "path": STRING, "offset": COUNT, "
 
 
 class Lineage(NamedTuple):
-    """Where a node comes from; what ``plot.provenance`` draws."""
+    """Where a node comes from, as frames; ``plot.provenance`` draws it."""
 
     nodes: pd.DataFrame
-    "The node and all that it was made from, evidence first."
+    "The node and everything it was made from, evidence first."
     edges: pd.DataFrame
-    "Between these."
+    "The edges between these nodes: child and parent."
     evidence: pd.DataFrame
     "The records of each evidence node, with file and byte offset."
 
 
 def nodes(db: sqlite3.Connection, only: Iterable[str] | None = None) -> pd.DataFrame:
-    """A row is a node, in the order in which they were made."""
+    """Return a frame with one row per node, in the order in which they were made."""
     sql = f"SELECT {', '.join(NODES)} FROM node"  # noqa: S608  names of our own
     if only is None:
         return _frame(NODES, db.execute(f"{sql} ORDER BY seq"))
@@ -50,7 +50,7 @@ def nodes(db: sqlite3.Connection, only: Iterable[str] | None = None) -> pd.DataF
 
 
 def edges(db: sqlite3.Connection, only: Iterable[str] | None = None) -> pd.DataFrame:
-    """A row says that a node was made from another."""
+    """Return a frame with one row per edge from a node to a node it was made from."""
     if only is None:
         return _frame(EDGES, db.execute("SELECT child, parent FROM edge ORDER BY child, parent"))
     sql = "SELECT child, parent FROM edge WHERE child = ? ORDER BY parent"
@@ -58,13 +58,13 @@ def edges(db: sqlite3.Connection, only: Iterable[str] | None = None) -> pd.DataF
 
 
 def lineage(db: sqlite3.Connection, sha256: str, evidence: Iterable[Evidence]) -> Lineage:
-    """A node's frames."""
+    """Return the frames of a node's lineage."""
     names = ancestors(db, sha256)
     rows = ((each.node, each.source, each.path, each.offset, str(each.role), each.text) for each in evidence)
     return Lineage(nodes(db, names), edges(db, names), _frame(EVIDENCE, rows))
 
 
 def _frame(columns: dict[str, Any], rows: Iterable[Sequence[Any]]) -> pd.DataFrame:
-    held = list(rows)
-    made = {name: pd.array([row[at] for row in held], dtype=dtype) for at, (name, dtype) in enumerate(columns.items())}
+    rows = list(rows)
+    made = {name: pd.array([row[at] for row in rows], dtype=dtype) for at, (name, dtype) in enumerate(columns.items())}
     return pd.DataFrame(made)

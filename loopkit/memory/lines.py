@@ -1,7 +1,7 @@
-"""The lines of ``nodes.jsonl``, the truth of a memory: what came in, what was asked, what was made of it.
+"""The lines of ``nodes.jsonl``: sources, queries, runs, chunks, nodes and steps.
 
-A line is a JSON object framed as a session's are: ``kind``, ``time``, its members in declared order, ``crc``. Unknown kinds and
-members are refused, and so is a hash that its content does not give. Knows nothing of files or of the database made from them.
+A line is a JSON object like those of a session's log: ``kind``, ``time``, its members in declared order, ``crc``. Unknown kinds,
+unknown members and hashes that do not match their content are refused.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class SourceLine(_Line, frozen=True, kw_only=True, tag="source"):
-    """Where a transcript lies; the last line of a source counts."""
+    """Where a transcript is. The last line of a source counts."""
 
     source: str
     path: str | None
-    "Its file; None for what came through a pipe or a socket."
+    "Its file; None if it came through a pipe or a socket."
 
 
 class QueryLine(_Line, frozen=True, kw_only=True, tag="query"):
-    """What a memory is built for."""
+    """A question that a memory is built for."""
 
     query: QueryId
     project: ProjectId
@@ -46,40 +46,40 @@ class RunLine(_Line, frozen=True, kw_only=True, tag="run"):
 
 
 class ChunkLine(_Line, frozen=True, kw_only=True, tag="chunk"):
-    """Evidence, with the node that says it."""
+    """A chunk of evidence and its node."""
 
     project: ProjectId
     run: RunId
     node: Sha256Hash
-    "Level L0, of the same text."
+    "The node of level L0 with the same text."
     chunk: Chunk
 
 
 class NodeLine(_Line, frozen=True, kw_only=True, tag="node"):
-    """A node; one that is there already, with parents that it did not have."""
+    """A node, or further parents of a node that exists."""
 
     node: MemoryNode
 
 
 class StepLine(_Line, frozen=True, kw_only=True, tag="step"):
-    """A model call that was paid for: what it was given, and what came of it."""
+    """A finished model call: its input and its result."""
 
     query: QueryId | None
-    "None in a project's synthesis."
+    "None in a synthesis."
     previous: Sha256Hash | None
     "The memory so far; None at the first step."
     chunk: Sha256Hash
-    "What was read; in a synthesis the node of a query."
+    "Hash of the chunk that was read; in a synthesis, of a query's node."
     result: Sha256Hash | None
-    "The memory after it; None where nothing changed."
+    "The memory after the step; None if nothing changed."
 
 
 Line: TypeAlias = SourceLine | QueryLine | RunLine | ChunkLine | NodeLine | StepLine
-_decoder: msgspec.json.Decoder[Line] = decoder(Line)  # type: ignore[arg-type]  # a union is no type to the type checker
+_decoder: msgspec.json.Decoder[Line] = decoder(Line)  # type: ignore[arg-type]  # mypy does not accept a union as a type object
 
 
 def decode_line(data: bytes) -> Line:
-    """Decode a line without its ``crc``; raises ``ValueError``."""
+    """Decode a line without its ``crc``. Raises ``ValueError`` if it is not valid."""
     return _decoder.decode(data)
 
 
@@ -89,7 +89,7 @@ def encode_line(line: Line) -> bytes:
     Raises
     ------
     EncodeError
-        When a text holds what JSON cannot.
+        If a text cannot be written as JSON.
 
     Examples
     --------

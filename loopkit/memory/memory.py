@@ -1,7 +1,6 @@
-"""A memory in the user's hand: take transcripts in, build from them, render the block, search, trace.
+"""`Memory`: ingest transcripts, build from them, render the memory block, search and trace.
 
-Holds no SQL, no HTTP and no parsing. A memory can be built and rebuilt at any time: a running epoch has its baseline, and takes
-what is new with the next.
+A memory can be built at any time: a running epoch keeps its baseline, and the next epoch takes the new block.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from loopkit.memory.model import ServerModel, counter
 from loopkit.memory.recall import Evidence, Recalled, need_project
 from loopkit.memory.sources import Sources, transcripts
 from loopkit.memory.store import Store
-from loopkit.memory.types import MemoryNode, need, need_count
+from loopkit.memory.types import MemoryNode, need_count
 from loopkit.memory.verify import Verification, verify
 from loopkit.reprs import Card
 from loopkit.server.client import Server
@@ -38,35 +37,35 @@ if TYPE_CHECKING:
 __all__ = ["Memory", "open"]
 
 BUDGET = 1_024
-"Tokens of a chunk, and of the block, where nothing else is asked for."
+"Default budget in tokens for a chunk and for the block."
 SHOWN = 3
-"Nodes, and places of each, that a model is given at once."
+"Number of nodes, and of sources per node, that the model's tool returns."
 
 
 class Memory:
-    """What sessions learned; made by :func:`open`.
+    """The memory of a home; open it with :func:`loopkit.memory.open`.
 
     Parameters
     ----------
     home : Path or str
-        The directory that holds ``memory/``.
+        The directory with ``memory/``.
     server : Server, optional
-        Counts tokens, and folds where no other model is given.
+        Counts tokens, and builds if no other model is given.
 
     Examples
     --------
     >>> import tempfile
     >>> from loopkit.memory import Provenance, Record, Role
-    >>> memory, peru = open(tempfile.mkdtemp()), ProjectId("peru")
-    >>> said = ("It is light in Lima until six.", "The port is closed.")
-    >>> records = [Record(Role.User, text, None, Provenance("notes", 100 * at)) for at, text in enumerate(said)]
-    >>> taken = memory.ingest(records, project=peru, budget=1)
+    >>> memory = open(tempfile.mkdtemp())
+    >>> texts = ("It is light in Lima until six.", "The port is closed.")
+    >>> records = [Record(Role.User, text, None, Provenance("notes", 100 * at)) for at, text in enumerate(texts)]
+    >>> ingested = memory.ingest(records, project="peru", budget=1)
     >>> def model(prompt: str) -> str:
     ...     return "Until six." if "six" in prompt.split("New:")[1] else "UNCHANGED"
-    >>> built = memory.build(peru, QueryId("light"), "When is it light?", model=model)
-    >>> built.calls, memory.build(peru, QueryId("light"), "When is it light?", model=model).calls
+    >>> built = memory.build("peru", "light", "When is it light?", model=model)
+    >>> built.calls, memory.build("peru", "light", "When is it light?", model=model).calls
     (2, 0)
-    >>> print(memory.render(peru))
+    >>> print(memory.render("peru"))
     ## When is it light?
     <BLANKLINE>
     Until six.
@@ -76,7 +75,7 @@ class Memory:
     Traceback (most recent call last):
         ...
     loopkit.errors.LogError: memory: there is no node 000...
-    >>> memory.write(ProjectId("prue"))  # doctest: +ELLIPSIS
+    >>> memory.write("prue")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     loopkit.errors.LogError: ...memory: there is no project prue. Known here: peru
@@ -84,43 +83,49 @@ class Memory:
 
     def __init__(self, home: Path | str, server: Server | None = None) -> None:
         if server is not None and not isinstance(server, Server):
-            raise InvalidConfig("server", f"{server!r:.80} is not a Server", "Make one with lk.serve or lk.connect")
+            raise InvalidConfig("server", f"expected a Server; got {server!r:.80}", "Create one with lk.serve or lk.connect")
         self._store, self._server = Store(home), server
 
     @property
     def dir(self) -> Path:
-        """``<home>/memory``."""
+        """The directory ``<home>/memory``."""
         return self._store.dir
 
     def ingest(
-        self, what: Sources, *, project: ProjectId, run: RunId | None = None, budget: int = BUDGET, errors: Errors = "raise"
+        self,
+        what: Sources,
+        *,
+        project: ProjectId | str,
+        run: RunId | str | None = None,
+        budget: int = BUDGET,
+        errors: Errors = "raise",
     ) -> Ingested:
-        """Take transcripts in, as evidence of level L0.
+        """Ingest transcripts as evidence of level L0.
 
         Parameters
         ----------
         what : Session, Path, str or iterable of Record
-            A session, its directory, a home with all its sessions, another tool's log or a directory of such (see
+            A session or its directory, a home with all its sessions, another tool's log or a directory of such logs (see
             `loopkit.logs.foreign.formats`), or records, which are read one by one.
-        project : ProjectId
-            What the evidence is for.
-        run : RunId, optional
-            A new one where not given.
+        project : ProjectId or str
+            The project that the evidence belongs to.
+        run : RunId or str, optional
+            Id of this run; a new one by default.
         budget : int
-            Tokens that a chunk may have.
+            Largest number of tokens in a chunk.
         errors : "raise" or "report"
-            At a fault: stop, or read all around it and put it among the ``problems``, as `loopkit.load` does; a torn session of
-            loopkit's own is left out whole, for ``loopkit salvage`` to mend.
+            ``"raise"`` stops at a fault. ``"report"`` reads everything sound and lists faults in ``problems``. A damaged session
+            of loopkit is skipped as a whole; ``loopkit salvage`` recovers it.
 
         Returns
         -------
         Ingested
-            How many records were new. What was there already, in this transcript or in a copy of it, is not taken twice.
+            How many records were new. Records that are already known, also from a copy of the transcript, are skipped.
 
         Raises
         ------
         LogError, TornLog
-            When there is nothing to read, or it is torn. What was read before it is kept.
+            If there is nothing to read, or a log is damaged. Records read before that are kept.
 
         Examples
         --------
@@ -128,86 +133,117 @@ class Memory:
         >>> from loopkit.memory import Provenance, Record, Role
         >>> memory = open(tempfile.mkdtemp())
         >>> records = [Record(Role.User, "It is light in Lima until six.", None, Provenance("notes", 0))]
-        >>> memory.ingest(records, project=ProjectId("peru")).records
+        >>> memory.ingest(records, project="peru").records
         1
         >>> memory.recall("Lima")[0].provenance
         (Provenance(source='notes', offset=0),)
         """
-        need(ProjectId, project)
+        project = ProjectId(project)
         check_errors(errors)
         problems: list[Problem] = []
         found = transcripts(what, problems if errors == "report" else None)
-        taken = ingest(self._store, found, project, _run(run), budget, counter(self._server))
-        return taken._replace(problems=tuple(problems))
+        ingested = ingest(self._store, found, project, _run(run), budget, counter(self._server))
+        return ingested._replace(problems=tuple(problems))
 
     def build(
-        self, project: ProjectId, query: QueryId, question: str, *, model: Summarise | None = None, run: RunId | None = None
+        self,
+        project: ProjectId | str,
+        query: QueryId | str,
+        question: str,
+        *,
+        model: Summarise | None = None,
+        run: RunId | str | None = None,
     ) -> Built:
-        """Fold the project's evidence into the memory for a query, level L1: one call of the model a step.
+        """Build the memory for a question from the project's evidence (level L1), one model call per chunk.
 
         Parameters
         ----------
-        project : ProjectId
-            Whose evidence.
-        query : QueryId
-            The name of the question, which always asks the same.
+        project : ProjectId or str
+            The project.
+        query : QueryId or str
+            Id of the question. One id always means the same question.
         question : str
-            What the memory is to help with.
+            The question that the memory should help to answer.
         model : callable, optional
-            Prompt to text; the memory's server where not given. Where nothing is to be added it writes UNCHANGED.
-        run : RunId, optional
-            A new one where not given.
+            A function from prompt to text; by default the memory's server. It returns UNCHANGED if a chunk adds nothing.
+        run : RunId or str, optional
+            Id of this run; a new one by default.
 
         Returns
         -------
         Built
-            The node, and how many calls were paid for: only those whose step does not stand yet.
+            The node, and the number of model calls. Finished steps are not repeated.
 
         Raises
         ------
         InvalidConfig
-            When there is no model, it gives no text, or the query's name asks something else.
+            If there is no model, the model returns no text, or the id belongs to another question.
         ServerError
-            When the server fails; the steps before are kept, and the next build goes on behind them.
+            If the server fails. Finished steps are kept, and the next build continues after them.
         LogError
-            When nothing was taken in for the project.
+            If the project has no evidence.
         """
+        project, query = ProjectId(project), QueryId(query)
         need_project(self._store, project)
-        need(QueryId, query)
         _need_text("question", question)
         with self._model(model) as ready:
             return fold_query(self._store, project, query, question, ready, _run(run))
 
-    def synthesise(self, project: ProjectId, *, model: Summarise | None = None, run: RunId | None = None) -> Built:
-        """Fold the memories of the project's queries into its synthesis, level L2; see :meth:`build`."""
+    def synthesise(self, project: ProjectId | str, *, model: Summarise | None = None, run: RunId | str | None = None) -> Built:
+        """Build the project's synthesis (level L2) from the memories of its questions.
+
+        Parameters
+        ----------
+        project : ProjectId or str
+            The project.
+        model : callable, optional
+            As for :meth:`build`.
+        run : RunId or str, optional
+            As for :meth:`build`.
+
+        Returns
+        -------
+        Built
+
+        Raises
+        ------
+        InvalidConfig, ServerError, LogError
+            As for :meth:`build`.
+        """
+        project = ProjectId(project)
         need_project(self._store, project)
         with self._model(model) as ready:
             return fold_project(self._store, project, ready, _run(run))
 
-    def render(self, project: ProjectId, budget: int = BUDGET) -> str:
-        """The memory block: the project's synthesis, then the memory of each question, as far as they fit.
+    def render(self, project: ProjectId | str, budget: int = BUDGET) -> str:
+        """Return the memory block: the project's synthesis, then the memory of each question, as far as they fit.
 
-        Nothing in it changes but what is remembered: no time, no id, no count.
+        The block contains no time, id or count, so it changes only with what is remembered.
 
         Parameters
         ----------
-        project : ProjectId
-            Whose memory.
+        project : ProjectId or str
+            The project.
         budget : int
-            Tokens that the block may have.
+            Largest number of tokens in the block.
+
+        Returns
+        -------
+        str
 
         Raises
         ------
         InvalidConfig
-            When nothing fits the budget.
+            If nothing fits the budget.
         LogError
-            When nothing was taken in for the project; the message names those that are known.
+            If the project has no evidence. The message lists the known projects.
 
         Warns
         -----
         UserWarning
-            When some of it does not fit.
+            If some memories do not fit.
         """
+        project = ProjectId(project)
         need_project(self._store, project)
         need_count("budget", budget)
         count = counter(self._server)
@@ -219,20 +255,41 @@ class Memory:
             if count("\n\n".join([*kept, part])) <= budget:
                 kept.append(part)
         if parts and not kept:
-            raise InvalidConfig("budget", f"no memory of {project} fits {budget} tokens", "Give more, or build briefer ones")
+            raise InvalidConfig(
+                "budget", f"no memory of {project} fits into {budget} tokens", "Give a larger budget, or build shorter memories"
+            )
         if len(kept) < len(parts):
-            said = f"{len(parts) - len(kept)} of {len(parts)} memories of {project} do not fit {budget} tokens and are left out"
-            warnings.warn(said, UserWarning, stacklevel=2)
+            left_out = f"{len(parts) - len(kept)} of {len(parts)} memories of {project}"
+            message = f"{left_out} do not fit into {budget} tokens and are left out."
+            warnings.warn(message, UserWarning, stacklevel=2)
         return "\n\n".join(kept)
 
-    def write(self, project: ProjectId, budget: int = BUDGET) -> Path:
-        """Render the block into ``<home>/memory/core.md``, where the next baseline finds it; see :meth:`render`.
+    def write(self, project: ProjectId | str, budget: int = BUDGET) -> Path:
+        """Write the block to ``<home>/memory/core.md``, which the next baseline includes.
 
-        A home's core.md holds one project: what was written last. Nothing is written where nothing was built for the project.
+        A home's ``core.md`` contains one project, the one written last.
+
+        Parameters
+        ----------
+        project : ProjectId or str
+            The project.
+        budget : int
+            As for :meth:`render`.
+
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        LogError
+            If nothing was built for the project. Nothing is written then.
+        InvalidConfig, SessionIOError
+            As for :meth:`render`, or if the file cannot be written.
         """
         block, path = self.render(project, budget), self.dir / "core.md"
         if not block:
-            raise LogError(str(self.dir), f"no memory was built for {project}; nothing was written", "Build it first")
+            raise LogError(str(self.dir), f"no memory was built for {project}, so nothing was written", "Call build first")
         new = path.with_suffix(f".{os.getpid()}")
         try:
             self.dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -244,23 +301,23 @@ class Memory:
         return path
 
     def block(self) -> str:
-        """What stands in ``core.md``; empty where there is none."""
+        """Return the content of ``core.md``; empty if there is none."""
         return memory_block(self.dir.parent)
 
     def recall(self, query: str, k: int = 5) -> tuple[Recalled, ...]:
-        """Search the texts of the nodes, the best first: all evidence, and every memory and synthesis as it is now.
+        """Search the evidence and the latest memories by words.
 
         Parameters
         ----------
         query : str
-            Words; nodes that hold all of them come first.
+            Words. Nodes with all of them come first.
         k : int
-            How many to give at most.
+            Largest number of results.
 
         Returns
         -------
         tuple of Recalled
-            Each with its node, score, and where its evidence stands. The text is as it was stored.
+            The best first, each with its node, score and sources. Texts are returned as stored.
         """
         _need_text("query", query, blank=True)
         need_count("k", k)
@@ -268,35 +325,49 @@ class Memory:
             return reading.recall(db, query, k)
 
     def found(self, query: str) -> list[dict[str, Any]]:
-        """What the loop's ``recall`` tool gives to the model: level, text and places, without hashes."""
-        made = []
+        """Return what the loop's ``recall`` tool shows to the model: level, text and sources, without hashes."""
+        results = []
         for each in self.recall(query, SHOWN):
             places = [f"{place.source}@{place.offset}" for place in each.provenance]
             more = {"more": len(places) - SHOWN} if len(places) > SHOWN else {}
-            made.append({"level": str(each.node.level), "text": each.node.text, "from": places[:SHOWN], **more})
-        return made
+            results.append({"level": str(each.node.level), "text": each.node.text, "from": places[:SHOWN], **more})
+        return results
 
     def trace(self, node: MemoryNode | str) -> tuple[Evidence, ...]:
-        """Follow a node down to the records that it was made from, each with its file and byte offset.
+        """Return the records that a node was made from, each with its file and byte offset.
 
         Parameters
         ----------
         node : MemoryNode or str
-            Or its hash, or as much of its beginning as is printed, 8 digits or more.
+            The node, its hash, or at least the first 8 digits of the hash.
+
+        Returns
+        -------
+        tuple of Evidence
 
         Raises
         ------
         LogError
-            When there is no such node.
+            If there is no such node.
         InvalidId
-            When it is not a hash at all.
+            If it is not a hash.
         InvalidConfig
-            When several nodes begin with it.
+            If several hashes begin with these digits.
         """
         return reading.trace(self._store, self._name(node))
 
     def lineage(self, node: MemoryNode | str) -> Lineage:
-        """A node and all that it was made from, as frames; ``plot.provenance`` draws them."""
+        """Return a node and everything it was made from, as frames. ``plot.provenance`` draws them.
+
+        Parameters
+        ----------
+        node : MemoryNode or str
+            As for :meth:`trace`.
+
+        Returns
+        -------
+        Lineage
+        """
         from loopkit.memory.frames import lineage
 
         evidence, name = self.trace(node), self._name(node)
@@ -304,51 +375,51 @@ class Memory:
             return lineage(db, name, evidence)
 
     def nodes(self) -> pd.DataFrame:
-        """A row is a node."""
+        """Return a frame with one row per node."""
         from loopkit.memory.frames import nodes
 
         with self._store.reading() as db:
             return nodes(db)
 
     def edges(self) -> pd.DataFrame:
-        """A row says that a node (``child``) was made from another (``parent``)."""
+        """Return a frame with one row per edge: a node (``child``) and a node it was made from (``parent``)."""
         from loopkit.memory.frames import edges
 
         with self._store.reading() as db:
             return edges(db)
 
     def rebuild(self, *, salvage: bool = False) -> None:
-        """Make the database anew from ``nodes.jsonl``; killed half-way, the old one stands.
+        """Rebuild the database from ``nodes.jsonl``. If this is killed, the old database remains.
 
         Parameters
         ----------
         salvage : bool
-            Where ``nodes.jsonl`` is torn, go on with the lines before the fault; the torn file is kept under another name.
+            If ``nodes.jsonl`` is damaged, keep the lines before the fault. The damaged file is kept under another name.
         """
         self._store.rebuild(salvage=salvage)
 
     def verify(self) -> Verification:
-        """Derive every hash and edge again from ``nodes.jsonl``, and hold the database against it."""
+        """Derive every hash and edge again from ``nodes.jsonl`` and compare the database with them."""
         return verify(self._store)
 
     def dump(self) -> bytes:
-        """Every row of the database in a fixed order: the same bytes after every rebuild."""
+        """Return every row of the database in a fixed order: the same bytes after every rebuild."""
         return self._store.dump()
 
     def _name(self, node: MemoryNode | str) -> Sha256Hash:
-        return node.sha256 if isinstance(node, MemoryNode) else reading.named(self._store, node)
+        return node.sha256 if isinstance(node, MemoryNode) else reading.find_node(self._store, node)
 
     @contextlib.contextmanager
     def _model(self, model: Summarise | None) -> Iterator[Summarise]:
         if callable(model):
             yield model
         elif model is not None:
-            raise InvalidConfig("model", f"{model!r:.80} cannot be called", "Give a function of prompt to text")
+            raise InvalidConfig("model", f"expected a function; got {model!r:.80}", "Give a function from prompt to text")
         elif self._server is not None:
             with ServerModel(self._server) as ready:
                 yield ready
         else:
-            raise InvalidConfig("model", "there is none to build with", "Give model=, or a server to memory.open")
+            raise InvalidConfig("model", "there is no model to build with", "Pass model=, or a server to memory.open")
 
     def _card(self) -> Card:
         with self._store.reading() as db:
@@ -364,14 +435,18 @@ class Memory:
 
 
 def open(home: Path | str = "runs", *, server: Server | None = None) -> Memory:
-    """Open the memory of a home; nothing is read or made until it is used.
+    """Open the memory of a home. Nothing is read or created until it is used.
 
     Parameters
     ----------
     home : Path or str
-        The directory that holds ``memory/``.
+        The directory with ``memory/``.
     server : Server, optional
-        Counts tokens by its own tokenizer, and folds where no other model is given.
+        Counts tokens with its tokenizer, and builds if no other model is given.
+
+    Returns
+    -------
+    Memory
 
     Examples
     --------
@@ -382,13 +457,10 @@ def open(home: Path | str = "runs", *, server: Server | None = None) -> Memory:
     return Memory(home, server)
 
 
-def _run(given: RunId | None) -> RunId:
-    if given is None:
-        return new_run()
-    need(RunId, given)
-    return given
+def _run(run: RunId | str | None) -> RunId:
+    return new_run() if run is None else RunId(run)
 
 
 def _need_text(name: str, value: str, *, blank: bool = False) -> None:
     if not isinstance(value, str) or not (blank or value.strip()):
-        raise InvalidConfig(name, f"{value!r:.80} is no text")
+        raise InvalidConfig(name, f"expected a text; got {value!r:.80}")

@@ -1,7 +1,6 @@
-"""A server as the model that folds memory: one request a prompt, in a slot of its own, so that the fold's cache stays warm.
+"""A server as the model that builds memory: one request per prompt, in its own slot so that the prompt cache stays warm.
 
-A prompt holds text from outside, so its control tags are written as text before it is sent. Nothing of it is logged: what comes
-of it stands in the memory. Knows nothing of nodes or of what a prompt says.
+Prompts contain text from outside, so their control tags are neutralised. Nothing is logged: the results are in the memory.
 """
 
 from __future__ import annotations
@@ -16,40 +15,40 @@ from loopkit.contract.records import Usage, User
 from loopkit.contract.request import RequestEncoder
 from loopkit.errors import InvalidConfig
 from loopkit.ids import Timestamp
-from loopkit.memory.chunk import Count, estimate
+from loopkit.memory.ingest import Count, estimate_tokens
 from loopkit.server import llama_api
 from loopkit.server.client import Server
 
 __all__ = ["ServerModel", "counter"]
 
 _MORE = (
-    'Build with model=lk.memory.ServerModel(server, options={"max_tokens": 4096}), or more, or with a model that is briefer; '
-    "steps that stand are not paid for again"
+    'Build with model=lk.memory.ServerModel(server, options={"max_tokens": 4096}) or more, or with a more concise model. '
+    "Finished steps are not repeated"
 )
 SYSTEM = "You keep the memory of an assistant. You write it plainly and briefly, and nothing else."
 
 
 def counter(server: Server | None) -> Count:
-    """How to count a text's tokens: the server's own tokenizer where there is one, else a careful guess."""
+    """Return a function that counts a text's tokens: by the server's tokenizer if it has one, else an estimate."""
     if server is None or not engines.find(server.engine).has_slots:
-        return estimate
+        return estimate_tokens
     return lambda text: len(llama_api.tokenize(server.wire, text, parse_special=False))
 
 
 class ServerModel:
-    """A server that answers prompts one by one; a context manager, for it holds a slot where the server gives one out.
+    """A server as a function from prompt to text. As a context manager it reserves a slot of the embedded server.
 
     Parameters
     ----------
     server : Server
-        The session's, or any other.
+        Any server.
     options : mapping, optional
-        Members of the request body; ``temperature`` 0 and ``max_tokens`` 1024 where not given.
+        Members of the request body. Defaults: ``temperature`` 0 and ``max_tokens`` 1024.
 
     Attributes
     ----------
     usage : list of Usage
-        What the server said of each request: its cached tokens show that the fold's prefix stays warm.
+        Usage of each request. The cached tokens show whether the prompt cache stays warm.
 
     Examples
     --------
@@ -67,28 +66,30 @@ class ServerModel:
         self._slot: int | None = None
 
     def __call__(self, prompt: str) -> str:
-        """Answer a prompt.
+        """Return the server's answer to a prompt.
 
         Raises
         ------
         ServerError
-            When there is no whole answer.
+            If the request fails.
         InvalidConfig
-            When the answer was cut off, at the token limit or since the context is full: a part of a memory is none.
+            If the answer was cut off at the token limit or by a full context. A partial memory is not kept.
         """
         encoder = RequestEncoder(Baseline(SYSTEM, ()), self.options, self._slot)
         completion = self.server.complete(encoder.request([], User(time=Timestamp.now(), content=neutralise(prompt, self.tags))))
         self.usage.append(completion.usage)
         if completion.finish_reason == "length":
-            raise self._cut(completion.usage.completion_tokens)
+            raise self._cut_off(completion.usage.completion_tokens)
         return completion.text
 
-    def _cut(self, written: int | None) -> InvalidConfig:
-        """A part of a memory is none."""
+    def _cut_off(self, written: int | None) -> InvalidConfig:
+        """Return the error for an answer that was cut off."""
         limit, why = self.options["max_tokens"], "the model's answer was cut off"
         why += "" if written is None else f" after {written:,} tokens"
         if written is not None and isinstance(limit, int) and written < limit:
-            return InvalidConfig("context", f"{why}: it is full", "Serve with a larger one, or ingest with a smaller budget")
+            return InvalidConfig(
+                "context", f"{why}: the context is full", "Serve with a larger context, or ingest with a smaller budget"
+            )
         return InvalidConfig("max_tokens", why, _MORE)
 
     def __enter__(self) -> Self:

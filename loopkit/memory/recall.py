@@ -1,7 +1,6 @@
-"""Memory is read: searched by words, traced to the bytes that it comes from, laid out as nodes and edges.
+"""Reading memory: search by words, and trace a node to the bytes it comes from.
 
-Knows the tables, and nothing of how nodes come about. What is given out is as it was stored: the loop and the baseline neutralise
-text where they log it, as they do all text from outside.
+Texts are returned as stored. The loop and the baseline neutralise them when they log them, like all text from outside.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from loopkit.memory.store import Store
 from loopkit.memory.types import Level, MemoryNode, need
 from loopkit.reprs import Card
 
-__all__ = ["Evidence", "Recalled", "ancestors", "named", "need_project", "read_node", "recall", "text_of", "trace"]
+__all__ = ["Evidence", "Recalled", "ancestors", "find_node", "need_project", "read_node", "recall", "text_of", "trace"]
 
 COMMON = 1_000
-"A word that more nodes hold does not widen a search: it says little, and costs time."
+"Words in more nodes than this do not widen a search: they say little and cost time."
 
 PRINTED = 8
-"Digits of a node's hash that are printed, and are enough to name it."
+"Digits of a node's hash that are printed and that suffice to name it."
 
 _ANCESTORS = """
 WITH RECURSIVE above (sha256) AS (
@@ -42,13 +41,14 @@ WHERE node_text MATCH ? AND (level = 'L0' OR sha256 IN (SELECT node FROM latest)
 
 
 class Recalled(NamedTuple):
-    """A node that a search has found."""
+    """A search result."""
 
     node: MemoryNode
+    "The node."
     score: float
-    "BM25; the higher the better."
+    "BM25 score; higher is better."
     provenance: tuple[Provenance, ...]
-    "Where each chunk that it was made from begins."
+    "The start of each chunk that the node was made from."
 
     def __repr__(self) -> str:
         first, *others = (f"{place.source}@{place.offset}" for place in self.provenance)
@@ -62,29 +62,35 @@ class Evidence(NamedTuple):
     """A record that a node was made from."""
 
     node: Sha256Hash
-    "The node of level L0 that says it."
+    "The node of level L0 with its text."
     source: str
+    "Name of the transcript."
     path: str | None
-    "The file that it stands in; None for what came through a pipe or a socket."
+    "Its file; None if it came through a pipe or a socket."
     offset: int
-    "Of its line, in bytes."
+    "Byte offset of its line."
     role: Role
+    "Who wrote it."
     text: str
-    "The record's, as it was taken in."
+    "Its text, as ingested."
     line: str | None
-    "What stands there in the file today; None where it cannot be read."
+    "The line in the file now; None if it cannot be read."
 
 
-def named(store: Store, name: str) -> Sha256Hash:
-    """The hash of a node by its beginning, which is unique; a whole one is not looked up.
+def find_node(store: Store, name: str) -> Sha256Hash:
+    """Return a node's hash from its first digits. A full hash is returned without a lookup.
 
     Raises
     ------
-    LogError, InvalidConfig, InvalidId
-        When no node begins so, or several do, or no hash does.
+    LogError
+        If no node's hash begins with these digits.
+    InvalidConfig
+        If several do.
+    InvalidId
+        If `name` is not the beginning of a hash.
     """
     if not isinstance(name, str) or not re.fullmatch(rf"[0-9a-f]{{{PRINTED},64}}", name):
-        raise InvalidId("Sha256Hash", name, f"64 lowercase hex digits, or the first {PRINTED} or more of them")
+        raise InvalidId("Sha256Hash", name, f"64 lowercase hex digits, or at least the first {PRINTED}")
     if len(name) == 64:
         return Sha256Hash(name)
     sql = "SELECT sha256 FROM node WHERE sha256 > ? AND sha256 < ? || 'g' ORDER BY sha256"
@@ -92,24 +98,24 @@ def named(store: Store, name: str) -> Sha256Hash:
         rows = db.execute(sql, (name, name)).fetchall()
     if len(rows) > 1:
         some = ", ".join(found for (found,) in rows[:3])
-        raise InvalidConfig("node", f"{len(rows):,} nodes begin with {name}: {some}", "Give more of its digits")
+        raise InvalidConfig("node", f"{len(rows):,} nodes begin with {name}: {some}", "Give more digits")
     if not rows:
         raise _unknown(name)
     return Sha256Hash(rows[0][0])
 
 
 def _unknown(name: str) -> LogError:
-    then = "memory.nodes() lists them, and loopkit memory recall WORDS those that hold the words"
+    then = "List nodes with memory.nodes(), or search with `loopkit memory recall WORDS`"
     return LogError("memory", f"there is no node {name}", then)
 
 
 def read_node(db: sqlite3.Connection, sha256: str) -> MemoryNode:
-    """Read a node back; its hash is derived again.
+    """Read a node and check its hash.
 
     Raises
     ------
     LogError
-        When there is none of that hash, or it has another content.
+        If there is no such node, or its content does not match its hash.
     """
     sql = "SELECT level, project, query_id, run_id, t, text FROM node WHERE sha256 = ?"
     row = db.execute(sql, (sha256,)).fetchone()
@@ -129,7 +135,7 @@ def read_node(db: sqlite3.Connection, sha256: str) -> MemoryNode:
             tuple(Sha256Hash(parent) for (parent,) in parents),
         )
     except ValueError as error:
-        raise LogError("memory.db", str(error), "loopkit memory rebuild makes it anew from nodes.jsonl") from error
+        raise LogError("memory.db", str(error), "Run `loopkit memory rebuild` to rebuild it from nodes.jsonl") from error
 
 
 def need_project(store: Store, project: ProjectId) -> None:
@@ -160,11 +166,11 @@ def recall(db: sqlite3.Connection, query: str, k: int) -> tuple[Recalled, ...]:
         held = {word: number for word in words if (number := _nodes_with(db, word))}
         rare = [word for word in held if held[word] <= COMMON] or sorted(held, key=held.__getitem__)[:1]
         found |= {name: score for name, score in _search(db, " OR ".join(map(_quoted, rare)), k).items() if name not in found}
-    made = []
+    results = []
     for name, score in list(found.items())[:k]:
         begin = (Provenance(chunk.source, chunk.offset) for chunk in _chunks(db, ancestors(db, name)))
-        made.append(Recalled(read_node(db, name), score, tuple(begin)))
-    return tuple(made)
+        results.append(Recalled(read_node(db, name), score, tuple(begin)))
+    return tuple(results)
 
 
 def _quoted(word: str) -> str:
@@ -187,9 +193,9 @@ class _Chunk(NamedTuple):
     node: str
     source: str
     offset: int
-    "Of its first record."
+    "Byte offset of its first record."
     line: int
-    "Where its own line begins."
+    "Byte offset of its own line."
 
 
 def _chunks(db: sqlite3.Connection, nodes: Iterable[str]) -> list[_Chunk]:
@@ -198,17 +204,17 @@ def _chunks(db: sqlite3.Connection, nodes: Iterable[str]) -> list[_Chunk]:
 
 
 def trace(store: Store, sha256: str) -> tuple[Evidence, ...]:
-    """Follow a node down to the records that it was made from; see :meth:`Memory.trace`."""
+    """Return the records that a node was made from; see :meth:`Memory.trace`."""
     with store.reading() as db:
         read_node(db, sha256)
         chunks = [(Sha256Hash(each.node), store.chunk(each.line)) for each in _chunks(db, ancestors(db, sha256))]
         paths = dict(db.execute("SELECT source, path FROM source").fetchall())
-    made = []
+    results = []
     for node, record in ((node, record) for node, chunk in chunks for record in chunk.records):
         source, offset = record.provenance.source, record.provenance.offset
         path = paths.get(source)
-        made.append(Evidence(node, source, path, offset, record.role, record.text, _line_at(path, offset)))
-    return tuple(made)
+        results.append(Evidence(node, source, path, offset, record.role, record.text, _line_at(path, offset)))
+    return tuple(results)
 
 
 def _line_at(path: str | None, offset: int) -> str | None:
@@ -218,5 +224,5 @@ def _line_at(path: str | None, offset: int) -> str | None:
         with open(path, "rb") as file:
             file.seek(offset)
             return file.readline(1 << 26).decode("utf-8", "replace").rstrip("\n")
-    except OSError:  # moved, or removed since: the record's own text is kept
+    except OSError:  # moved or removed since; the record's text is kept
         return None

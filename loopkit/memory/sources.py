@@ -1,8 +1,7 @@
-"""Transcripts of any kind into records: loopkit's sessions, other tools' logs through their adapters, JSON lines from a pipe.
+"""Records from transcripts: loopkit's sessions, other tools' logs through their adapters, JSON lines from a pipe.
 
-Of a session: what the user, the model and the tools said, each with the byte offset of its line. Not the system prompt, which
-holds the memory itself; not reasoning; not what an epoch only carries over. Knows nothing of chunks or of what becomes of
-records.
+From a session come the messages of user, model and tools, each with the byte offset of its line. The system prompt (which
+contains the memory), reasoning, and records carried over from an earlier epoch are left out.
 """
 
 from __future__ import annotations
@@ -36,52 +35,52 @@ from loopkit.session.journal import close_line
 from loopkit.session.layout import log_path, session_directories
 from loopkit.session.session import Session
 
-__all__ = ["Refused", "Sources", "Transcript", "listen", "read_lines", "transcripts"]
+__all__ = ["RefusedLine", "Sources", "Transcript", "listen", "read_lines", "transcripts"]
 
 Sources: TypeAlias = "Session | Path | str | Iterable[Record]"
 
 LONGEST = 1 << 26
-"Bytes of a line that is still read."
+"Longest line that is read, in bytes."
 
 
 class Transcript(NamedTuple):
-    """Records that are read one by one, and the file that they stand in."""
+    """The records of one file, read one by one."""
 
     path: str | None
     records: Iterator[Record]
 
 
-class Refused(NamedTuple):
-    """A line that is no record."""
+class RefusedLine(NamedTuple):
+    """An input line that is not a record."""
 
     line: int
-    "From 1."
+    "Number of the line, from 1."
     why: str
+    "What is wrong with it."
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.why}"
 
 
 def transcripts(what: Sources, problems: list[Problem] | None = None) -> Iterator[Transcript]:
-    """Find what can be read.
+    """Find the transcripts in a session, path or list of records.
 
     Parameters
     ----------
     what : Session, Path, str or iterable of Record
-        A session or its directory, a home with all its sessions, another tool's log or a directory of such, or records
-        themselves.
+        A session or its directory, a home with all its sessions, another tool's log or a directory of such logs, or records.
     problems : list of Problem, optional
-        Where given, what cannot be read is put here instead of raised, and the rest is read: of another tool's log all that is
-        sound, of a torn session nothing, for that is for ``loopkit salvage``.
+        If given, faults are appended here instead of raised, and everything sound is read. A damaged session of loopkit is
+        skipped as a whole; ``loopkit salvage`` recovers it.
 
     Raises
     ------
     LogError
-        When there is nothing of that kind.
+        If there is nothing to read.
     TornLog
-        When a session is torn; names the line.
+        If a session is damaged. Names the line.
     InvalidConfig
-        When it is none of these, or one of the records holds what none can; names it by its number.
+        If `what` is none of these, or a record is invalid. Names the record by its number.
     """
     if isinstance(what, Session):
         yield from _epochs(what)
@@ -90,21 +89,21 @@ def transcripts(what: Sources, problems: list[Problem] | None = None) -> Iterato
     elif isinstance(what, Iterable):
         yield Transcript(None, _checked(what))
     else:
-        raise InvalidConfig("what", f"{kind_of(what)} is no transcript", "Give a session, a path, or records in a list")
+        raise InvalidConfig("what", f"expected a transcript; got {kind_of(what)}", "Give a session, a path or a list of records")
 
 
 def _checked(records: Iterable[Record]) -> Iterator[Record]:
-    """Records that were made by hand: a Struct looks at its members only when it is decoded."""
+    """Check records made by hand. (msgspec checks members only when it decodes.)"""
     for number, record in enumerate(records, 1):
         name = f"record {number}"
         if not isinstance(record, Record):
-            raise InvalidConfig(name, f"it is {kind_of(record)}, not a Record", "Paths are given one by one")
+            raise InvalidConfig(name, f"expected a Record; got {kind_of(record)}", "Pass paths one by one")
         try:
             made = decode(encode_texts(record, name), Record)
         except ValueError as error:
             raise InvalidConfig(name, str(error)) from error
         if made != record:
-            raise InvalidConfig(name, "it holds bytes where text belongs")
+            raise InvalidConfig(name, "it has bytes where text is expected")
         yield made
 
 
@@ -127,7 +126,7 @@ def _in_path(path: Path, problems: list[Problem] | None) -> Iterator[Transcript]
                 if problems is None:
                     raise found
                 problems.append(problem_of(found, str(path)))
-            # in a directory of other tools' logs there may be anything: what is no transcript is passed over there
+            # a directory of other tools' logs may contain anything: files that are not transcripts are skipped
             if isinstance(found, File) and not (found.scanned and formats.recognise(found.path) is None):
                 texts = (record for record in formats.records(found.path, problems=problems) if record.text.strip())
                 yield Transcript(str(found.path), texts)
@@ -144,13 +143,13 @@ def _records(source: str, log: Iterable[LogRecord], skip: int) -> Iterator[Recor
     offset = 0
     for number, record in enumerate(log):
         if number >= skip:
-            role, text = _said(record)
+            role, text = _role_and_text(record)
             if role is not None and text.strip():
                 yield Record(role, text, record.time, Provenance(source, offset))
         offset += len(close_line(encode_record(record)[:-1], 0)[0])
 
 
-def _said(record: LogRecord) -> tuple[Role | None, str]:
+def _role_and_text(record: LogRecord) -> tuple[Role | None, str]:
     match record:
         case User():
             return Role.User, record.content
@@ -165,15 +164,15 @@ def _said(record: LogRecord) -> tuple[Role | None, str]:
             assert_never(record)
 
 
-def read_lines(stream: BinaryIO, refused: Callable[[Refused], object]) -> Iterator[Record]:
+def read_lines(stream: BinaryIO, refused: Callable[[RefusedLine], object]) -> Iterator[Record]:
     r"""Read records, one JSON object a line.
 
     Parameters
     ----------
     stream : binary file
-        Read line by line; memory does not grow with it.
+        Read line by line.
     refused : callable
-        Told of each line that is no record; the others are taken.
+        Called with each line that is not a record.
 
     Examples
     --------
@@ -187,39 +186,39 @@ def read_lines(stream: BinaryIO, refused: Callable[[Refused], object]) -> Iterat
     while line := stream.readline(LONGEST):
         number += 1
         if len(line) == LONGEST and not line.endswith(b"\n"):
-            refused(Refused(number, f"it is longer than {LONGEST:,} bytes"))
+            refused(RefusedLine(number, f"the line is longer than {LONGEST:,} bytes"))
             while (rest := stream.readline(LONGEST)) and not rest.endswith(b"\n"):
                 pass
             continue
         try:
             record = decode(line, Record)
         except ValueError as error:
-            refused(Refused(number, str(error)))
+            refused(RefusedLine(number, str(error)))
         else:
             yield record
 
 
 def listen(path: Path, take: Callable[[BinaryIO], object]) -> Iterator[None]:
-    """Take records from a Unix socket, one connection after another, until interrupted; yields once, when it listens.
+    """Accept connections on a Unix socket, one after another, until interrupted. Yields once, when it listens.
 
     Parameters
     ----------
     path : Path
-        Where to make the socket; only its owner may write to it. It is removed at the end.
+        Path of the socket. Only its owner can write to it, and it is removed at the end.
     take : callable
-        Given each connection's stream; what it gives back is sent as one JSON line.
+        Called with each connection's stream. Its result is sent back as one JSON line.
 
     Raises
     ------
     InvalidConfig
-        When something stands at the path.
+        If the socket cannot be created, for example because the path exists.
     """
     with socket.socket(socket.AF_UNIX) as server:
         mask = os.umask(0o177)
         try:
             server.bind(str(path))
         except OSError as error:
-            raise InvalidConfig("--listen", f"no socket can be made at {path}: {error.strerror or error}") from error
+            raise InvalidConfig("--listen", f"cannot create a socket at {path}: {error.strerror or error}") from error
         finally:
             os.umask(mask)
         try:
@@ -227,7 +226,7 @@ def listen(path: Path, take: Callable[[BinaryIO], object]) -> Iterator[None]:
             yield
             while True:
                 connection = server.accept()[0]
-                # a peer that hangs up early has its whole lines taken; there is no one left to answer
+                # whole lines of a peer that disconnects early still count; it gets no answer
                 with connection, connection.makefile("rb") as stream, contextlib.suppress(ConnectionError):
                     connection.sendall(encode(take(stream)) + b"\n")
         finally:

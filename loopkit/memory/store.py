@@ -1,8 +1,8 @@
-"""A memory on disk: ``nodes.jsonl``, which is the truth and only grows, and ``memory.db``, which is made from it.
+"""A memory on disk: ``nodes.jsonl``, an append-only file with all content, and ``memory.db``, an index derived from it.
 
-A writer holds the lock of the directory, takes in what others have written, appends its lines with one write and one sync, and
-only then commits what they add to the database. So a kill at any moment leaves a database that is behind its lines at worst,
-and the next brings it up to them. Several processes take turns. Knows the lines' frame and order, nothing of what is built.
+A writer locks the directory, applies lines that others have added, appends its own lines with one write and one sync, and then
+commits the index. A kill at any time leaves at worst an index that lags behind its lines, which the next access catches up.
+Several processes take turns.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from loopkit.session.line_file import make_parents
 
 __all__ = ["REBUILD", "Store", "Writing"]
 
-SALVAGE = "loopkit memory rebuild --salvage goes on with the lines before it, and keeps the file under another name"
-REBUILD = "loopkit memory rebuild makes it anew from nodes.jsonl"
+SALVAGE = "Run `loopkit memory rebuild --salvage` to keep the lines before it; the file is kept under another name"
+REBUILD = "Run `loopkit memory rebuild` to rebuild it from nodes.jsonl"
 
 
 class Writing:
-    """A write in progress: what is added stands in the tables at once, and on disk when the write ends."""
+    """A write in progress. Added lines are in the tables at once, and on disk when the write ends."""
 
     def __init__(self, db: sqlite3.Connection, place: Place) -> None:
         self.db, self.place = db, place
@@ -40,7 +40,9 @@ class Writing:
         for line in lines:
             text = encode_line(line)
             try:
-                apply(self.db, decode_line(text), self.place.offset)  # as it will be read: nothing is kept that could not be
+                apply(
+                    self.db, decode_line(text), self.place.offset
+                )  # decoded as a reader would, so that nothing unreadable is stored
             except ValueError as error:
                 raise InvalidConfig(
                     f"a line of kind {type(line).__struct_config__.tag}", str(error), "Nothing was written"
@@ -56,51 +58,51 @@ class Store:
     Parameters
     ----------
     home : Path or str
-        The directory that holds ``memory/``, made with the first write.
+        The directory for ``memory/``, which is created with the first write.
     """
 
     def __init__(self, home: Path | str) -> None:
         if not isinstance(home, str | Path):
-            raise InvalidConfig("home", f"{home!r:.80} is no path")
+            raise InvalidConfig("home", f"expected a path; got {home!r:.80}", "Give a directory")
         self.dir = Path(os.path.abspath(home)) / "memory"
         self.lines, self.database = self.dir / "nodes.jsonl", self.dir / "memory.db"
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The database, brought up to its lines; of a memory that was never written an empty one.
+        """Open the index, brought up to date with its lines; it is empty if the memory was never written.
 
         Raises
         ------
         TornLog
-            When ``nodes.jsonl`` holds what no memory writes; names the line.
+            If ``nodes.jsonl`` is damaged. Names the line.
         LogError
-            When the database cannot be read, or was made from lines that are gone.
+            If the index cannot be read, or was made from lines that are gone.
         """
         if (not (size := self._size()) and not self.database.exists()) or (size and not os.access(self.dir, os.W_OK)):
-            with self.fresh() as fresh:  # SQLite cannot read without writing beside the file
+            with self.fresh() as fresh:  # SQLite needs to write beside the file even for reading
                 self.catch_up(fresh)
                 yield fresh
             return
-        if self.database.exists() and self.database.stat().st_size:  # else one made just now may have no journal chosen yet
+        if self.database.exists() and self.database.stat().st_size:  # a new file may have no journal mode yet
             with self._connected() as db:
                 if _has_tables(db) and _place(db).offset == self._size():
                     yield db
                     return
-        with self.writing():  # which brings it up to its lines
+        with self.writing():  # this catches up with the lines
             pass
         with self._connected() as db:
             yield db
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Writing]:
-        """Take turns with other writers, then add lines; all of them, or after an error none.
+        """Wait for other writers, then add lines: all of them, or none after an error.
 
         Raises
         ------
         TornLog, LogError
-            As :meth:`reading` does.
+            As for :meth:`reading`.
         SessionIOError
-            When the system refuses.
+            If a file cannot be written.
         """
         require_writable(self.dir)
         make_parents(self.lines)
@@ -113,29 +115,29 @@ class Store:
                 _set_place(db, writing.place)
 
     def rebuild(self, *, salvage: bool = False) -> None:
-        """Make the database anew from the lines. Killed half-way, the old one stands.
+        """Rebuild the index from the lines. If this is killed, the old index remains.
 
         Parameters
         ----------
         salvage : bool
-            Where the lines are torn, go on with those before the fault; the torn file is kept beside them under another name.
+            If the lines are damaged, keep those before the fault. The damaged file is kept under another name.
 
         Raises
         ------
         TornLog
-            When the lines are torn and are not to be salvaged; the database is as it was.
+            If the lines are damaged and `salvage` is False. The index is unchanged.
         LogError
-            When there are no lines.
+            If there are no lines.
         """
         require_writable(self.dir)
         if not self.lines.exists():
-            raise LogError(str(self.lines), "there is no memory here", "Memory.ingest makes one")
+            raise LogError(str(self.lines), "there is no memory here", "Create one with Memory.ingest")
         with _locked(self.dir):
             if salvage:
                 self._salvage()
             try:
                 self._remake()
-            except LogError:  # what stands there is no database, or a broken one
+            except LogError:  # not a database, or a broken one
                 for suffix in ("", "-wal", "-shm", "-journal"):
                     remove_file(Path(f"{self.database}{suffix}"))
                 self._remake()
@@ -148,12 +150,12 @@ class Store:
             self.catch_up(db)
 
     def dump(self) -> bytes:
-        """Every row of every table in a fixed order, a JSON array a line."""
+        """Return every row of every table in a fixed order, one JSON array per line."""
         with self.reading() as db:
             return b"".join(dump_lines(db))
 
     def chunk(self, offset: int) -> Chunk:
-        """The chunk of the line that begins at a byte; its hash is derived again."""
+        """Return the chunk of the line at a byte offset. Its hash is checked."""
         try:
             with open_regular(self.lines) as file:
                 file.seek(offset)
@@ -169,21 +171,21 @@ class Store:
     @contextlib.contextmanager
     def _connected(self, *, to_write: bool = False) -> Iterator[sqlite3.Connection]:
         if to_write and not self.database.exists():
-            create_file(self.database, b"")  # whatever the umask, for its owner alone
+            create_file(self.database, b"")  # readable by its owner only, whatever the umask
         try:
             with contextlib.closing(connect(self.database, to_write=to_write)) as db:
                 yield db
         except sqlite3.OperationalError as error:
-            # the statements are right: what is found wrong with one, or with the text that it gives, is the tables' fault
+            # our statements are valid: an SQL error means that the tables are damaged
             if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) == sqlite3.SQLITE_ERROR:
                 raise LogError(str(self.database), describe(error), REBUILD) from error
-            raise SessionIOError(str(self.database), "use it", describe(error)) from error
+            raise SessionIOError(str(self.database), "use the database", describe(error)) from error
         except (sqlite3.DatabaseError, UnicodeDecodeError, InvalidId) as error:
             raise LogError(str(self.database), describe(error), REBUILD) from error
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[sqlite3.Connection]:
-        """A database that is gone when it is closed, without anything in it."""
+        """Open an empty temporary database."""
         with contextlib.closing(connect("")) as db:
             create(db)
             yield db
@@ -197,21 +199,21 @@ class Store:
             raise SessionIOError(str(self.lines), "read", describe(error)) from error
 
     def catch_up(self, db: sqlite3.Connection) -> Place:
-        """Take in the lines that the database does not have yet."""
+        """Apply the lines that the index does not have yet. Return the end of the lines."""
         if not _has_tables(db):
             create(db)
         place = _place(db)
         size = self._size()
         if size < place.offset:
-            why = f"it was made from {place.offset} bytes of nodes.jsonl, which has {size}"
-            raise LogError(str(self.database), why, "Put the file back; or remove memory.db to go on with what there is")
+            why = f"it was made from {place.offset} bytes of nodes.jsonl, which now has {size}"
+            raise LogError(str(self.database), why, "Restore nodes.jsonl, or delete memory.db to continue with what is left")
         if size > place.offset:
-            place = self._taken(db, place)
+            place = self._apply_lines(db, place)
             _set_place(db, place)
         return place
 
-    def _taken(self, db: sqlite3.Connection, place: Place) -> Place:
-        """Check the lines from a place on and take them in; gives where they end."""
+    def _apply_lines(self, db: sqlite3.Connection, place: Place) -> Place:
+        """Check and apply the lines from a place on. Return their end."""
         try:
             for block in checked_blocks(self.lines, start=place):
                 offset = block.offset
@@ -227,7 +229,7 @@ class Store:
         return place
 
     def _salvage(self) -> None:
-        """Keep a torn file under another name, and the lines before its fault under the old one."""
+        """Keep the lines before the fault, and the damaged file under another name."""
         try:
             with self.fresh() as fresh:
                 self.catch_up(fresh)
@@ -289,7 +291,7 @@ def _has_tables(db: sqlite3.Connection) -> bool:
 def _place(db: sqlite3.Connection) -> Place:
     row = db.execute("SELECT line, offset, crc FROM place").fetchone()
     if row is None:
-        raise sqlite3.DatabaseError("it does not say where its lines end")
+        raise sqlite3.DatabaseError("it has no record of where its lines end")
     return Place(*row)
 
 

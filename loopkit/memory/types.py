@@ -1,9 +1,8 @@
-"""What a memory is made of: levels, chunks of evidence, nodes; each is its content, and its name is the hash of that.
+"""The parts of a memory: levels, chunks of evidence, and nodes, each named by the hash of its content.
 
-A hash is over a canonical encoding of the meaning: tagged with its domain, every field with its type and length before it, so
-that no two contents share an encoding. Neither time nor run is in it: the same input in another run is the same chunk and the
-same node. A stored hash that the content does not give is refused, when a value is made and when it is read. Knows nothing of
-files, models or how text is cut.
+A hash covers a canonical encoding, in which each field is preceded by its type and length, so that different contents never share
+an encoding. Time and run are not included: the same input in another run gives the same chunk and node. A stored hash that does
+not match its content is refused, when a value is made and when it is read.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from loopkit.errors import EncodeError, InvalidConfig, InvalidId
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
 from loopkit.reprs import Card
 
-__all__ = ["Chunk", "Level", "MemoryNode", "canonical", "decoder", "need", "need_count"]
+__all__ = ["Chunk", "Level", "MemoryNode", "as_line", "canonical", "decoder", "need", "need_count"]
 
 T = TypeVar("T")
 
 
 class Level(StrEnum):
-    """The tier of a node, written so in JSON and SQL.
+    """The tier of a node.
 
     Examples
     --------
@@ -39,15 +38,15 @@ class Level(StrEnum):
     """
 
     L0 = "L0"
-    "Evidence: what was said."
+    "Evidence from transcripts."
     L1 = "L1"
-    "Memory for one query."
+    "The memory for one query."
     L2 = "L2"
-    "Synthesis for a project."
+    "The synthesis of a project."
 
 
 def need(kind: type[str], *values: str) -> None:
-    """Refuse a bare string, or anything else, where an identifier belongs.
+    """Raise `InvalidId` if a value is not an identifier of the given kind.
 
     Examples
     --------
@@ -62,26 +61,30 @@ def need(kind: type[str], *values: str) -> None:
 
 
 def need_count(name: str, value: int) -> None:
-    """Refuse what counts nothing."""
+    """Raise `InvalidConfig` if a value is not an integer of at least 1."""
     if type(value) is not int or not 1 <= value < 1 << 63:
-        raise InvalidConfig(name, f"{value!r:.80} is not a whole number from 1 on")
+        raise InvalidConfig(name, f"expected an integer of at least 1; got {value!r:.80}", "Give 1 or more")
 
 
 def canonical(domain: str, *fields: str | int | None) -> bytes:
-    r"""Encode fields so that no other domain and no other fields give the same bytes.
+    r"""Encode fields uniquely: other fields or another domain give other bytes.
 
     Parameters
     ----------
     domain : str
-        What the fields mean, with the version of that.
+        The meaning of the fields, with its version.
     *fields : str, int or None
-        Each becomes its type's letter, the length of its bytes in eight bytes, and these: text as UTF-8 just as it is, without
-        any folding of case, space or Unicode; numbers as digits.
+        Each field is encoded as a letter for its type, the length of its bytes in eight bytes, and its bytes: text as UTF-8
+        without normalisation, numbers as digits.
+
+    Returns
+    -------
+    bytes
 
     Raises
     ------
     EncodeError
-        When one is none of these, or a text that UTF-8 has no bytes for.
+        If a field has another type, or a text cannot be written as UTF-8.
 
     Examples
     --------
@@ -103,42 +106,42 @@ def canonical(domain: str, *fields: str | int | None) -> bytes:
 
 
 def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """A strict decoder of JSON for a type that holds identifiers; what it raises is a ``ValueError``."""
+    """Return a strict JSON decoder for a type with identifiers. It raises ``ValueError``."""
     return msgspec.json.Decoder(kind, dec_hook=lambda made, value: made(value))
 
 
 class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value that holds the hash of its content."""
+    """A value with the hash of its content."""
 
     def to_json(self) -> bytes:
-        """One JSON object, members in declared order.
+        """Return a JSON object with its members in declared order.
 
         Raises
         ------
         EncodeError
-            When a text holds what JSON cannot.
+            If a text cannot be written as JSON.
         """
         return encode_texts(self, type(self).__name__)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:
-        """Decode what :meth:`to_json` gave.
+        """Decode the output of :meth:`to_json`.
 
         Raises
         ------
         ValueError
-            Says why: not JSON, an unknown member, a wrong type, or a hash that the content does not give.
+            If it is not JSON, has an unknown member or a wrong type, or its hash does not match its content.
         """
         return decoder(cls).decode(data)
 
     def _check(self, stored: Sha256Hash, found: Sha256Hash) -> None:
         if found != stored:
-            why = f"it is {stored!s:.80}, but the content gives {found}"
-            raise InvalidConfig(f"{type(self).__name__}.sha256", why, "Something changed the one or the other")
+            why = f"it is {stored!s:.80}, but the content has the hash {found}"
+            raise InvalidConfig(f"{type(self).__name__}.sha256", why, "The hash or the content was changed")
 
 
 class Chunk(_Content, frozen=True, forbid_unknown_fields=True):
-    """Records that are read at once, in order.
+    """Consecutive records that a model reads at once.
 
     Examples
     --------
@@ -152,39 +155,40 @@ class Chunk(_Content, frozen=True, forbid_unknown_fields=True):
     """
 
     t: int
-    "1-based within a run."
+    "Number of the chunk within its run, from 1."
     records: tuple[Record, ...]
+    "The records."
     tokens: int
-    "Of its text; over the budget where one record is."
+    "Tokens of its text. A single record may exceed the budget."
     sha256: Sha256Hash
-    "Over the texts of the records and their provenance."
+    "Hash of the records' texts and provenance."
 
     def __post_init__(self) -> None:
         need_count("Chunk.t", self.t)
         if self.tokens < 0 or not self.records:
-            raise InvalidConfig("Chunk", "it has tokens from 0, and at least one record")
+            raise InvalidConfig("Chunk", "it needs at least one record and tokens of at least 0")
         self._check(self.sha256, self.content_hash())
 
     @classmethod
     def of(cls, t: int, records: Iterable[Record], tokens: int) -> Self:
-        """Make one, with its hash."""
-        held = tuple(records)
-        if other := [each for each in held if not isinstance(each, Record)]:
-            raise InvalidConfig("Chunk.records", f"{other[0]!r:.80} is not a Record")
-        return cls(t, held, tokens, _chunk_hash(held))
+        """Make one and compute its hash."""
+        found = tuple(records)
+        if other := [each for each in found if not isinstance(each, Record)]:
+            raise InvalidConfig("Chunk.records", f"expected a Record; got {other[0]!r:.80}")
+        return cls(t, found, tokens, _chunk_hash(found))
 
     def content_hash(self) -> Sha256Hash:
-        """SHA-256 over the texts of the records and their provenance."""
+        """Return the SHA-256 of the records' texts and provenance."""
         return _chunk_hash(self.records)
 
     @property
     def text(self) -> str:
-        """What a model is given of it, and what its evidence node says."""
-        return "\n\n".join(map(said, self.records))
+        """The text that a model reads, which is also the text of its evidence node."""
+        return "\n\n".join(map(as_line, self.records))
 
 
-def said(record: Record) -> str:
-    """A record as a line of a conversation."""
+def as_line(record: Record) -> str:
+    """Return a record as a line of a conversation."""
     return f"{record.role}: {record.text}"
 
 
@@ -196,14 +200,14 @@ def _chunk_hash(records: tuple[Record, ...]) -> Sha256Hash:
 
 
 class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
-    """One piece of memory.
+    """One node of a memory.
 
     Raises
     ------
     InvalidId
-        When an identifier is a bare string.
+        If an identifier is a plain string.
     InvalidConfig
-        When the hash is not the content's, or a query stands where none belongs.
+        If the hash does not match the content, or only one of level L1 and a query is given.
 
     Examples
     --------
@@ -217,22 +221,25 @@ class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
     >>> MemoryNode.from_json(node.to_json().replace(b"six", b"ten"))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    msgspec.ValidationError: MemoryNode.sha256: it is ..., but the content gives ... Something changed the one or the other
+    msgspec.ValidationError: MemoryNode.sha256: it is ..., but the content has the hash ... The hash or the content was changed
     """
 
     level: Level
+    "The tier."
     project: ProjectId
+    "The project."
     query_id: QueryId | None
-    "At L1 and nowhere else."
+    "The query; only at level L1."
     run_id: RunId
-    "The run that made it first."
+    "The run that first made it."
     t: int
     "The step of that run, from 1."
     text: str
+    "The content."
     sha256: Sha256Hash
-    "Over level, project, query and text."
+    "Hash of level, project, query and text."
     parents: tuple[Sha256Hash, ...]
-    "What it was made from."
+    "Hashes of the nodes it was made from."
 
     def __post_init__(self) -> None:
         need(Level, self.level)
@@ -242,7 +249,7 @@ class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
         if self.query_id is not None:
             need(QueryId, self.query_id)
         if not isinstance(self.text, str) or (self.level is Level.L1) != (self.query_id is not None):
-            raise InvalidConfig("MemoryNode", "it has a text, and a query at level L1 and at no other")
+            raise InvalidConfig("MemoryNode", "it needs a text, and a query exactly at level L1")
         need_count("MemoryNode.t", self.t)
         self._check(self.sha256, self.content_hash())
 
@@ -257,7 +264,7 @@ class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
         text: str,
         parents: Iterable[Sha256Hash],
     ) -> Self:
-        """Make one, with its hash."""
+        """Make one and compute its hash."""
         return cls(level, project, query_id, run_id, t, text, _node_hash(level, project, query_id, text), tuple(parents))
 
     def _card(self) -> Card:
@@ -272,7 +279,7 @@ class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
         return self._card().html()
 
     def content_hash(self) -> Sha256Hash:
-        """SHA-256 over level, project, query and text."""
+        """Return the SHA-256 of level, project, query and text."""
         return _node_hash(self.level, self.project, self.query_id, self.text)
 
 

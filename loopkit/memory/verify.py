@@ -1,7 +1,4 @@
-"""Whether a memory is sound: every hash and edge derived again from its lines, and the database held against them.
-
-Changes nothing and repairs nothing; knows no models and no sources.
-"""
+"""Verification of a memory: hashes and edges derived again from its lines and compared with the database. Changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ SELECT child, parent FROM made WHERE child IS NOT NULL EXCEPT SELECT child, pare
 
 
 class Verification(NamedTuple):
-    """What :func:`verify` found."""
+    """The result of :func:`verify`."""
 
     nodes: int
     edges: int
@@ -36,12 +33,12 @@ class Verification(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether there is no fault."""
+        """True if there is no fault."""
         return not self.faults
 
 
 def verify(store: Store) -> Verification:
-    """Derive every hash and every edge again, and hold the database against what the lines give."""
+    """Derive every hash and edge again from the lines and compare them with the database."""
     faults: list[str] = []
     with store.fresh() as fresh:
         try:
@@ -56,7 +53,7 @@ def verify(store: Store) -> Verification:
                 other = next(((want, got) for want, got in pairs if want != got), None)
                 if other and not faults:
                     want, got = (text[:100].decode("utf-8", "replace").strip() for text in other)
-                    faults.append(f"{store.database}: {got} stands where the lines give {want}. {REBUILD}")
+                    faults.append(f"{store.database}: it has {got}, but the lines give {want}. {REBUILD}")
         except (TornLog, LogError, SessionIOError) as error:
             if str(error) not in faults:
                 faults.append(str(error))

@@ -19,7 +19,7 @@ from tests.memory.make import LIGHT, PERU, Model, build, filled, records
 
 GOOD = records(["New."], "new")[0]
 LONE = "half \ud83d"
-IDS = ["per u", "peru", "", None, 5, LONE]
+IDS = ["per u", "", None, 5, LONE]
 COUNTS = [0, -1, 1.5, "5", None, True, 1 << 70]
 TEXTS = [None, 5, b"x", LONE]
 RECORDS = [
@@ -34,7 +34,7 @@ WRONG: dict[Callable[..., object], dict[str, list[Any]]] = {
     Memory.ingest: {
         "what": [None, 5, ["text"], [Path()], GOOD, *([GOOD, each] for each in RECORDS)],
         "project": IDS,
-        "run": ["r1", "a b", 5, LONE],
+        "run": ["a b", 5, LONE],
         "budget": COUNTS,
         "errors": [None, 1, "", "ignore", b"raise", ["raise"]],
     },
@@ -43,9 +43,9 @@ WRONG: dict[Callable[..., object], dict[str, list[Any]]] = {
         "query": IDS,
         "question": [*TEXTS, "", " \n"],
         "model": [None, 5, "text", *((lambda prompt, answer=answer: answer) for answer in [*TEXTS, "", " \n"])],
-        "run": ["r1", "a b", 5, LONE],
+        "run": ["a b", 5, LONE],
     },
-    Memory.synthesise: {"project": IDS, "model": [None, 5], "run": ["r1", "a b", 5, LONE]},
+    Memory.synthesise: {"project": IDS, "model": [None, 5], "run": ["a b", 5, LONE]},
     Memory.render: {"project": IDS, "budget": COUNTS},
     Memory.write: {"project": IDS, "budget": COUNTS},
     Memory.recall: {"query": [None, 5, b"x"], "k": COUNTS},
@@ -57,9 +57,9 @@ WRONG: dict[Callable[..., object], dict[str, list[Any]]] = {
     Chunk.of: {"t": COUNTS, "records": [[], [5], [GOOD, None]], "tokens": [-1]},
     MemoryNode.of: {
         "level": ["L1", "l1", 1, None],
-        "project": IDS,
-        "query_id": IDS,
-        "run_id": IDS,
+        "project": [*IDS, "peru"],
+        "query_id": [*IDS, "light"],
+        "run_id": [*IDS, "r1"],
         "t": COUNTS,
         "text": TEXTS,
         "parents": [["0" * 64], [None]],

@@ -12,7 +12,7 @@ import pytest
 from loopkit.errors import InvalidConfig
 from loopkit.ids import ProjectId, QueryId, RunId
 from loopkit.memory.build import opening
-from loopkit.memory.chunk import estimate
+from loopkit.memory.ingest import estimate_tokens
 from loopkit.memory.memory import Memory
 from loopkit.memory.model import SYSTEM, ServerModel, counter
 from loopkit.memory.types import Level
@@ -207,7 +207,7 @@ def test_a_model_that_says_nothing_is_an_error_and_the_steps_before_are_kept(tmp
     with pytest.raises(InvalidConfig, match="no text at step 2 of 3"):
         memory.build(PERU, LIGHT, QUESTION, model=lambda prompt: next(answers))
     assert build(memory, Model()) == 2
-    with pytest.raises(InvalidConfig, match="none to build with"):
+    with pytest.raises(InvalidConfig, match="no model to build with"):
         memory.build(PERU, LIGHT, QUESTION)
 
 
@@ -262,7 +262,7 @@ def test_on_the_real_server_the_fixed_prefix_is_cached_at_every_step(tiny: Serve
 def test_tokens_are_counted_by_the_servers_own_tokenizer(tiny: Server, tmp_path: Path) -> None:
     count = counter(tiny)
     assert count("User: é\n\n") == len("User: é\n\n".encode())
-    assert counter(None) is estimate
+    assert counter(None) is estimate_tokens
     memory = Memory(tmp_path, tiny)
     texts = ["a" * 10, "b" * 10, "c" * 60, "d"]
     memory.ingest(records(texts), project=PERU, budget=40)
@@ -287,8 +287,8 @@ def test_a_prompts_control_tags_are_written_as_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limit", "member", "then"),
     [
-        (6, "max_tokens", '. Build with model=lk.memory.ServerModel(server, options={"max_tokens": 4096}), or more'),
-        (1024, "context", ": it is full. Serve with a larger one, or ingest with a smaller budget"),
+        (6, "max_tokens", '. Build with model=lk.memory.ServerModel(server, options={"max_tokens": 4096}) or more'),
+        (1024, "context", ": the context is full. Serve with a larger context, or ingest with a smaller budget"),
     ],
 )
 def test_a_memory_that_was_cut_off_is_no_memory(limit: int, member: str, then: str, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from loopkit.encoding import encode
 from loopkit.errors import InvalidConfig, LogError, TornLog
 from loopkit.ids import ProjectId, RunId, SessionId
 from loopkit.memory.memory import Memory
-from loopkit.memory.sources import LONGEST, Refused, listen, read_lines
+from loopkit.memory.sources import LONGEST, RefusedLine, listen, read_lines
 from tests.memory.make import PERU, TIME, filled, no_orphans, records, rows
 from tests.session.build import end, group
 from tests.session.build import filled as filled_session
@@ -233,7 +233,7 @@ BAD = [
 
 def test_a_bad_line_is_refused_with_its_number_and_the_others_are_taken() -> None:
     data = b"".join(GOOD + b"\n" + bad + b"\n" for bad in BAD) + GOOD
-    refused: list[Refused] = []
+    refused: list[RefusedLine] = []
     taken = list(read_lines(io.BytesIO(data), refused.append))
     assert [record.text for record in taken] == ["It is light.\u2028\u0085"] * (len(BAD) + 1)
     assert [each.line for each in refused] == [2 * at for at in range(1, len(BAD) + 1)]
@@ -243,7 +243,7 @@ def test_a_bad_line_is_refused_with_its_number_and_the_others_are_taken() -> Non
 def test_a_line_without_end_is_refused_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LONGEST > 100 << 19
     monkeypatch.setattr("loopkit.memory.sources.LONGEST", 1000)
-    refused: list[Refused] = []
+    refused: list[RefusedLine] = []
     data = GOOD + b"\n" + b"x" * 5000 + b"\n" + GOOD + b"\n"
     assert len(list(read_lines(io.BytesIO(data), refused.append))) == 2
     assert [each.line for each in refused] == [2]
@@ -294,7 +294,7 @@ def test_records_come_in_through_a_socket(tmp_path: Path) -> None:
             continue
     assert json.loads(answer) == {"taken": 1, "refused": [2]}
     assert oct(path.stat().st_mode & 0o777) == "0o600"
-    with pytest.raises(InvalidConfig, match="no socket can be made"):
+    with pytest.raises(InvalidConfig, match="cannot create a socket"):
         list(listen(path, take))
     assert path.exists()
     send(GOOD.replace(b"It is light.", b"The last one."))

@@ -86,7 +86,7 @@ def test_a_folded_node_is_traced_to_every_record_it_came_from(tmp_path: Path) ->
     name = repr(best.node).split()[2].rstrip(":")
     assert memory.trace(name) == memory.trace(best.node.sha256[:40]) == evidence, "as it is printed"
     for wrong in (name[:7], name + "g", name.upper() + "A", best.node.sha256 + "0"):
-        with pytest.raises(InvalidId, match="64 lowercase hex digits, or the first 8 or more of them"):
+        with pytest.raises(InvalidId, match="64 lowercase hex digits, or at least the first 8"):
             memory.trace(wrong)
 
 
@@ -152,11 +152,11 @@ def test_what_does_not_fit_the_budget_is_said(tmp_path: Path) -> None:
     build(memory, Model())
     memory.build(PERU, QueryId("long"), "And at length?", model=lambda prompt: "Long. " * 100)
     memory.build(PERU, QueryId("dark"), "When is it dark?", model=lambda prompt: "At six.")
-    with pytest.warns(UserWarning, match="1 of 3 memories of peru do not fit 40 tokens"):
+    with pytest.warns(UserWarning, match="1 of 3 memories of peru do not fit into 40 tokens"):
         block = memory.render(PERU, 40)
     assert block.count("##") == 2
     assert "Long" not in block
-    with pytest.raises(InvalidConfig, match="no memory of peru fits 3 tokens"):
+    with pytest.raises(InvalidConfig, match="no memory of peru fits into 3 tokens"):
         memory.render(PERU, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

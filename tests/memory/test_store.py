@@ -206,9 +206,9 @@ def test_a_hash_that_was_changed_with_its_crc_is_refused_when_it_is_read(tmp_pat
         data, crc = close_line(line[: line.rindex(b',"crc"')].replace(b"Fact 3", b"Fact 8"), crc)
         made += data
     path.write_bytes(made)
-    with pytest.raises(TornLog, match="content gives"):
+    with pytest.raises(TornLog, match="content has the hash"):
         memory.rebuild()
-    assert "content gives" in memory.verify().faults[0]
+    assert "content has the hash" in memory.verify().faults[0]
 
 
 def test_a_text_that_was_changed_in_the_database_is_refused_and_found(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_text_that_was_changed_in_the_database_is_refused_and_found(tmp_path: 
     db = connect(memory.dir / "memory.db")
     db.execute("UPDATE node SET text = 'Fact 8' WHERE sha256 = ?", (node.sha256,))
     db.close()
-    with pytest.raises(LogError, match="content gives"):
+    with pytest.raises(LogError, match="content has the hash"):
         memory.recall("3")
     faults = memory.verify().faults
     assert len(faults) == 1
@@ -226,14 +226,14 @@ def test_a_text_that_was_changed_in_the_database_is_refused_and_found(tmp_path: 
     assert [each.node for each in memory.recall("3")] == [node]
     path = memory.dir / "nodes.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"text":"Fact 3', b'"text":"Fact 8'))
-    with pytest.raises(LogError, match="content gives"):
+    with pytest.raises(LogError, match="content has the hash"):
         memory.trace(node)
 
 
 def test_lines_that_are_gone_are_missed(tmp_path: Path) -> None:
     memory = filled(tmp_path)
     (memory.dir / "nodes.jsonl").unlink()
-    with pytest.raises(LogError, match="which has 0"):
+    with pytest.raises(LogError, match="which now has 0"):
         memory.recall("Lima")
 
 
@@ -439,5 +439,5 @@ def test_a_line_that_could_not_be_read_back_is_never_written(line: Line, tmp_pat
 
 def test_a_runs_name_is_taken_once(tmp_path: Path) -> None:
     memory = filled(tmp_path, run="r1")
-    with pytest.raises(InvalidConfig, match="r1 was a run of ingest"):
+    with pytest.raises(InvalidConfig, match="r1 is already a run of ingest"):
         build(memory, Model(), "r1")

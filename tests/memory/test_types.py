@@ -167,11 +167,11 @@ def test_a_bare_string_is_refused_when_it_runs_as_well() -> None:
 def test_a_hash_that_the_content_does_not_give_is_refused() -> None:
     chunk, made = Chunk.of(1, [record()], 4), node()
     for value, change in ((chunk, {"records": (record("other"),)}), (made, {"text": "other"}), (made, {"sha256": chunk.sha256})):
-        with pytest.raises(InvalidConfig, match="content gives"):
+        with pytest.raises(InvalidConfig, match="content has the hash"):
             replace(value, **change)
-    with pytest.raises(ValueError, match="content gives"):
+    with pytest.raises(ValueError, match="content has the hash"):
         Chunk.from_json(chunk.to_json().replace(b"light", b"night"))
-    with pytest.raises(ValueError, match="content gives"):
+    with pytest.raises(ValueError, match="content has the hash"):
         MemoryNode.from_json(made.to_json().replace(b"It is.", b"It was"))
 
 
