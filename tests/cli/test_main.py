@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import re
@@ -19,6 +20,7 @@ import pytest
 import loopkit as lk
 from loopkit import replay
 from loopkit.cli import main
+from loopkit.cli.main import _parser
 from loopkit.contract.baseline import Baseline
 from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.contract.records import ServerFacts, TagsFacts
@@ -324,3 +326,16 @@ def test_replay_takes_a_recording_and_an_interrupt_keeps_what_was_finished(
     assert "interrupted after 1 of 2 runs" in said
     assert f'loopkit.load("{out}")' in said
     assert len(pd.read_csv(out / "compare.csv")) == 1
+
+
+def test_every_command_and_option_has_help() -> None:
+    parsers = [_parser()]
+    while parsers:
+        parser = parsers.pop()
+        for action in parser._actions:
+            if not isinstance(action, argparse._SubParsersAction):
+                assert action.help, (parser.prog, action.dest)
+            else:
+                assert {choice.dest for choice in action._choices_actions} == set(action.choices)
+                assert all(choice.help for choice in action._choices_actions)
+                parsers += action.choices.values()
