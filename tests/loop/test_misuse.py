@@ -131,7 +131,7 @@ def test_a_parameter_of_serve_that_is_spelled_wrong_is_named() -> None:
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match=r"a str cannot be drawn\. Give a frame like lk\.load"):
+    with pytest.raises(InvalidConfig, match=r"expected Logs or a frame; got a str\. Pass a frame like lk\.load"):
         prefix_reuse(cast(Any, "runs"))
 
 
