@@ -21,11 +21,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 from msgspec import Struct
-from tqdm.auto import tqdm
 
 from loopkit.encoding import canonical, decode, encode, replace_surrogates, sha256
 from loopkit.errors import InvalidConfig, SessionIOError, SessionLocked, TornLog, kind_of
 from loopkit.ids import SessionId, Timestamp
+from loopkit.progress import progress_bar
 from loopkit.session.disk import AppendFile, DirectoryLock, create_file, sync_directory
 from loopkit.session.journal import body_of, checked_blocks
 from loopkit.session.line_file import LineFile, make_parents
@@ -46,8 +46,6 @@ DTYPES = {
     frozenset({str}): "string",
 }
 "Dtypes of columns that hold only these types, and missing values."
-SHORT = 2.0
-"Seconds within which no bar is shown."
 HINT = "Wait for it, or give one of the two sweeps another name"
 
 
@@ -94,7 +92,7 @@ def run(
     name: str,
     executor: Executor | None = None,
     *,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> pd.DataFrame:
     """Run a function for every point of a grid that is not finished yet.
 
@@ -112,8 +110,8 @@ def run(
         Of the sweep; one name is one function and what it depends on.
     executor : concurrent.futures.Executor, optional
         Runs the points: threads, processes, or Dask's ``client.get_executor()``; one after another where not given.
-    progress : bool
-        Whether to show a bar when it takes longer than two seconds.
+    progress : bool, optional
+        Whether to show a progress bar. By default it appears after 2 seconds, in a terminal or notebook.
 
     Returns
     -------
@@ -178,7 +176,7 @@ def run(
         if missing:
             log.write(encode(_Begun(Timestamp.now(), number, len(points), len(missing))))
         calls = [(function, runs[key], key, parameters) for key, parameters in missing.items()]
-        bar = stack.enter_context(tqdm(total=len(calls), desc=name, unit="point", delay=SHORT, disable=not progress))
+        bar = stack.enter_context(progress_bar(progress=progress, total=len(calls), unit="point", label=name))
         for line in stack.enter_context(contextlib.closing(_outcomes(executor, calls))):
             log.write(line)
             point = decode(line, _Point)

@@ -73,7 +73,7 @@ OUTSIDE = {
     "pydantic": {"config", "loop"},  # what people write: settings, and functions that become tools
     "pydantic_core": {"loop"},  # the types of pydantic's schemas
     "referencing": {"loop"},  # references inside a JSON schema, fetched from nowhere
-    "tqdm": {"progress", "server", "replay", "sweep", "demo", "cli"},  # progress, and warnings above it
+    "tqdm": {"progress", "server", "demo", "cli"},  # progress, and warnings above it
     "xllamacpp": {"server"},  # llama.cpp's own server
     "zlib_ng": {"encoding"},  # a faster CRC-32
 }

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pandas as pd
-from tqdm.auto import tqdm
 
 from loopkit.contract.records import ReplayRecord
 from loopkit.deprecation import renamed_argument
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.logs.collection import Logs
+from loopkit.progress import progress_bar
 from loopkit.replay.recorded_requests import Requests, as_repeatable, survey
 from loopkit.replay.runs import empty_slots, send_all
 from loopkit.replay.summaries import UNCHANGED
@@ -137,7 +137,8 @@ def compare(
         if written % EVENTS_BETWEEN_UPDATES == 0:  # an answer without max_tokens may take minutes
             bar.set_postfix_str(f"about {written:,} tokens written")
 
-    with tqdm(total=len(names) * repeats * len(found.sessions), unit="request", desc="compare", disable=progress is False) as bar:
+    total = len(names) * repeats * len(found.sessions)
+    with progress_bar(progress=progress, total=total, unit="request", label="compare") as bar:
         for repeat in range(1, repeats + 1):
             for variant in [None, *chosen]:
                 with _cold(server, found.slots) as (ready, cold_by, why_not):
