@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -97,7 +98,7 @@ def serve(
     *,
     slots: int = 2,
     context: int = 4096,
-    template: str | None = None,
+    template: str | os.PathLike[str] | None = None,
     cache_ram_mib: int = 256,
     slot_dir: Path | None = None,
     **parameters: Any,
@@ -111,9 +112,9 @@ def serve(
     slots : int
         Number of conversations that keep their cache at the same time.
     context : int
-        Tokens per slot.
-    template : str, optional
-        Chat template to use instead of the model's.
+        Tokens per slot. A model trained on fewer gets fewer, with a warning.
+    template : str or path, optional
+        Chat template to use instead of the model's: its text, or the path of a file. A str without a brace is a path.
     cache_ram_mib : int
         MiB of host memory for conversations that lost their slot; 0 for none.
     slot_dir : path, optional
@@ -141,10 +142,11 @@ def serve(
     Server tiny (embedded): llama.cpp ..., context 2 slots × 4,096 tokens
     """
     from loopkit.server.embedded.models import resolve
-    from loopkit.server.embedded.process import start_child
+    from loopkit.server.embedded.process import read_template, start_child
     from loopkit.server.embedded.slot_pool import Handout
 
     file = resolve(model)
+    template = None if template is None else read_template(template)
     settings = {**parameters, "slots": slots, "context": context, "template": template, "cache_ram_mib": cache_ram_mib}
     child = start_child(file, slot_dir=slot_dir, **settings)
     try:
@@ -153,6 +155,12 @@ def serve(
     except BaseException:
         child.close()
         raise
+    if context_size is not None and context_size < context:
+        warnings.warn(
+            f"The context is {context_size:,} tokens per slot, not {context:,}: {file.name} was trained on no more. "
+            f"Pass context={context_size}, or use a model with a longer context.",
+            stacklevel=2,
+        )
     unified = bool(parameters.get("kv_unified"))
     return Server(
         wire,

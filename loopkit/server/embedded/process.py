@@ -28,7 +28,7 @@ from loopkit.encoding import decode, encode
 from loopkit.errors import EncodeError, InvalidConfig, ServerNotStarted
 from loopkit.server.embedded.models import ModelFile
 
-__all__ = ["Child", "start_child"]
+__all__ = ["Child", "read_template", "start_child"]
 
 START_TIMEOUT = 300.0  # seconds; a model of many gigabytes on a slow disk takes minutes
 
@@ -113,12 +113,47 @@ class Child:
         self._finalizer.detach()
 
 
+def read_template(template: str | os.PathLike[str]) -> str:
+    """Return the text of a chat template, given the text itself or the path of a file.
+
+    Parameters
+    ----------
+    template : str or path
+        A str with a brace is the text. Anything else is a path.
+
+    Returns
+    -------
+    str
+        The template's text.
+
+    Raises
+    ------
+    InvalidConfig
+        The file cannot be read, or its text has no brace.
+
+    Examples
+    --------
+    >>> read_template("{{ messages }}")
+    '{{ messages }}'
+    """
+    if isinstance(template, str) and "{" in template:
+        return template
+    try:
+        text = Path(template).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = f"Expected a Jinja template or the path of a file with one; {os.fspath(template)!r} has no brace"
+        raise InvalidConfig("template", f"{why} and cannot be read as a file: {error}") from error
+    if "{" not in text:
+        raise InvalidConfig("template", f"Expected a Jinja template; the file {os.fspath(template)!r} has no brace")
+    return text
+
+
 def start_child(
     model: ModelFile,
     *,
     slots: int = 2,
     context: int = 4096,
-    template: str | None = None,
+    template: str | os.PathLike[str] | None = None,
     cache_ram_mib: int = 256,
     slot_dir: Path | None = None,
     **llama: Any,
@@ -133,8 +168,8 @@ def start_child(
         Conversations that can be held at a time, each with its own KV cache.
     context : int
         Tokens per slot; llama.cpp rounds it up to a multiple of 256.
-    template : str, optional
-        A chat template in place of the model's.
+    template : str or path, optional
+        Text or file of a chat template to use instead of the model's; see `read_template`.
     cache_ram_mib : int
         Host memory for conversations that have lost their slot; 0 for none.
     slot_dir : pathlib.Path, optional
@@ -171,6 +206,9 @@ def start_child(
         build = importlib.metadata.version("xllamacpp")
     except importlib.metadata.PackageNotFoundError:
         raise ServerNotStarted("xllamacpp is not installed", "", "Run: pip install 'loopkit-lab[local]'") from None
+    text = (model.template or "") if template is None else read_template(template)
+    if slot_dir is not None and not Path(slot_dir).is_dir():
+        raise InvalidConfig("slot_dir", f"{str(slot_dir)!r} is not an existing directory. Create it first")
     private = Path(tempfile.mkdtemp(prefix="loopkit-slots-")) if slot_dir is None else None  # 0700
     folder = private or Path(slot_dir or "").absolute()
     key = secrets.token_urlsafe(24)
@@ -180,7 +218,7 @@ def start_child(
                 "parent": os.getpid(),
                 "model": str(model.path),
                 "name": model.name,
-                "template": template if template is not None else model.template or "",
+                "template": text,
                 "key": key,
                 "slots": slots,
                 "context": context,

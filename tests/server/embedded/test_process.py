@@ -20,7 +20,7 @@ import pytest
 from loopkit.errors import InvalidConfig, ServerNotStarted
 from loopkit.server.embedded import process
 from loopkit.server.embedded.models import ModelFile, resolve
-from loopkit.server.embedded.process import Child, start_child
+from loopkit.server.embedded.process import Child, read_template, start_child
 from tests.server.asking import NOW_IN, Answer, client, user
 
 pytestmark = pytest.mark.server
@@ -352,3 +352,32 @@ def test_smollm2_answers_and_takes_tools() -> None:
         tools = Answer(http, [user("Say hello.")], max_tokens=8, tools=[NOW_IN])
         assert tools.prompt > answer.prompt + 50
     started.close()
+
+
+def test_a_template_is_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "own.jinja"
+    path.write_text("{{ messages }}")
+    assert read_template(path) == read_template(str(path)) == read_template("{{ messages }}") == "{{ messages }}"
+
+
+def test_a_template_without_a_brace_is_refused(tiny: ModelFile, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="cannot be read as a file"):
+        start_child(tiny, template=str(tmp_path / "qwen3.jinja"))
+    (tmp_path / "plain.jinja").write_text("plain")
+    with pytest.raises(InvalidConfig, match="has no brace"):
+        read_template(tmp_path / "plain.jinja")
+
+
+def test_a_slot_directory_that_does_not_exist_is_refused(tiny: ModelFile, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="Create it first"):
+        start_child(tiny, slot_dir=tmp_path / "missing")
+
+
+def test_a_context_longer_than_the_models_is_reported(tiny: ModelFile) -> None:
+    from loopkit.server.opening import serve
+
+    with pytest.warns(UserWarning, match="tokens per slot, not 4,194,304"):
+        server = serve(tiny.path, slots=1, context=1 << 22)
+    with server:
+        assert server.context_size is not None
+        assert server.context_size < 1 << 22
