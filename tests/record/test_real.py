@@ -156,7 +156,7 @@ def test_what_the_transport_inside_raises_comes_out_and_is_recorded(tmp_path: Pa
 
 @pytest.mark.parametrize("way", ["proxy", "transport"])
 def test_a_hang_up_stops_the_slot(way: str, tmp_path: Path) -> None:
-    with serve("tiny", slots=1, context=100_000) as server, through(way, server, tmp_path) as here:
+    with serve("tiny", slots=1, context=32_768) as server, through(way, server, tmp_path) as here:
         client = openai.OpenAI(base_url=f"{here.url}/v1", api_key=key(server), http_client=here.http)
         endless = client.chat.completions.create(
             model="tiny", messages=ASKED, stream=True, max_tokens=90_000, extra_body={"ignore_eos": True}
@@ -184,7 +184,7 @@ def test_a_hang_up_of_asyncio_stops_the_slot(tmp_path: Path) -> None:
             while server.slots()[0].busy:  # with the client still open
                 assert time.monotonic() < latest
 
-    with serve("tiny", slots=1, context=100_000) as server:
+    with serve("tiny", slots=1, context=32_768) as server:
         asyncio.run(leave())
         assert server.metrics()["tokens_predicted_total"] < 80_000
 
