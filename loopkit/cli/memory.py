@@ -71,7 +71,7 @@ def _add_home(parser: argparse.ArgumentParser, *, project: bool = False) -> None
 
 def _ingest(options: argparse.Namespace) -> int:
     from loopkit.ids import ProjectId
-    from loopkit.memory.memory import open
+    from loopkit.memory import open
     from loopkit.memory.sources import listen, read_lines
 
     if not options.source and options.listen is None:
@@ -99,7 +99,7 @@ def _ingest(options: argparse.Namespace) -> int:
 
 def _build(options: argparse.Namespace) -> int:
     from loopkit.ids import ProjectId, QueryId
-    from loopkit.memory.memory import open
+    from loopkit.memory import open
     from loopkit.memory.recall import need_project
     from loopkit.memory.store import Store
     from loopkit.server.opening import connect, serve
@@ -119,7 +119,7 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _rebuild(options: argparse.Namespace) -> int:
-    from loopkit.memory.memory import open
+    from loopkit.memory import open
 
     memory = open(options.home)
     memory.rebuild(salvage=options.salvage)
@@ -131,7 +131,7 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 
 def _recall(options: argparse.Namespace) -> int:
-    from loopkit.memory.memory import open
+    from loopkit.memory import open
 
     memory = open(options.home)
     if not memory.dir.is_dir():
@@ -147,7 +147,7 @@ def _recall(options: argparse.Namespace) -> int:
 
 
 def _trace(options: argparse.Namespace) -> int:
-    from loopkit.memory.memory import open
+    from loopkit.memory import open
 
     for record in open(options.home).trace(options.node):
         print_text(f"{record.path or record.source}@{record.offset} {record.role}\n{record.text}\n")
@@ -156,7 +156,7 @@ def _trace(options: argparse.Namespace) -> int:
 
 def _render(options: argparse.Namespace) -> int:
     from loopkit.ids import ProjectId
-    from loopkit.memory.memory import open
+    from loopkit.memory import open
 
     memory = open(options.home)
     memory.write(ProjectId(options.project), options.budget)

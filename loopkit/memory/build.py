@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from loopkit.errors import InvalidConfig
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash, Timestamp
-from loopkit.memory.ingest import begin_run
+from loopkit.memory.ingest import Count, begin_run
 from loopkit.memory.lines import NodeLine, QueryLine, StepLine
 from loopkit.memory.recall import read_node, text_of
 from loopkit.memory.store import Store
 from loopkit.memory.types import Level, MemoryNode
 from loopkit.reprs import Card
 
-__all__ = ["Built", "Latest", "Summarise", "fold_project", "fold_query", "latest_of_queries", "opening", "synthesis"]
+__all__ = [
+    "Built",
+    "Latest",
+    "Summarise",
+    "fold_project",
+    "fold_query",
+    "latest_of_queries",
+    "opening",
+    "render_block",
+    "synthesis",
+]
 
 Summarise: TypeAlias = Callable[[str], str]
 
@@ -190,3 +201,21 @@ def synthesis(store: Store, project: ProjectId) -> str | None:
     with store.reading() as db:
         row = db.execute(sql, (project,)).fetchone()
     return None if row is None else str(row[0])
+
+
+def render_block(store: Store, project: ProjectId, budget: int, count: Count) -> str:
+    """Return the memory block of a project; see :meth:`Memory.render`."""
+    whole = synthesis(store, project)
+    parts = [] if whole is None else [whole]
+    parts += [f"## {each.question}\n\n{each.text}" for each in latest_of_queries(store, project)]
+    kept: list[str] = []
+    for part in parts:
+        if count("\n\n".join([*kept, part])) <= budget:
+            kept.append(part)
+    if parts and not kept:
+        why = f"no memory of {project} fits into {budget} tokens"
+        raise InvalidConfig("budget", why, "Give a larger budget, or build shorter memories")
+    if len(kept) < len(parts):
+        left_out = f"{len(parts) - len(kept)} of {len(parts)} memories of {project}"
+        warnings.warn(f"{left_out} do not fit into {budget} tokens and are left out.", UserWarning, stacklevel=3)
+    return "\n\n".join(kept)

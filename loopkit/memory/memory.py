@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from loopkit.errors import InvalidConfig, LogError, SessionIOError, describe
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
 from loopkit.logs.problems import Errors, Problem, check_errors
 from loopkit.memory import recall as reading
-from loopkit.memory.build import Built, Summarise, fold_project, fold_query, latest_of_queries, synthesis
+from loopkit.memory.build import Built, Summarise, fold_project, fold_query, render_block
 from loopkit.memory.ingest import Ingested, ingest, new_run
 from loopkit.memory.model import ServerModel, counter
 from loopkit.memory.recall import Evidence, Recalled, need_project
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from loopkit.memory.frames import Lineage
 
-__all__ = ["Memory", "open"]
+__all__ = ["Memory"]
 
 BUDGET = 1_024
 "Default budget in tokens for a chunk and for the block."
@@ -56,7 +55,7 @@ class Memory:
     --------
     >>> import tempfile
     >>> from loopkit.memory import Provenance, Record, Role
-    >>> memory = open(tempfile.mkdtemp())
+    >>> memory = Memory(tempfile.mkdtemp())
     >>> texts = ("It is light in Lima until six.", "The port is closed.")
     >>> records = [Record(Role.User, text, None, Provenance("notes", 100 * at)) for at, text in enumerate(texts)]
     >>> ingested = memory.ingest(records, project="peru", budget=1)
@@ -131,7 +130,7 @@ class Memory:
         --------
         >>> import tempfile
         >>> from loopkit.memory import Provenance, Record, Role
-        >>> memory = open(tempfile.mkdtemp())
+        >>> memory = Memory(tempfile.mkdtemp())
         >>> records = [Record(Role.User, "It is light in Lima until six.", None, Provenance("notes", 0))]
         >>> memory.ingest(records, project="peru").records
         1
@@ -194,20 +193,7 @@ class Memory:
 
         Parameters
         ----------
-        project : ProjectId or str
-            The project.
-        model : callable, optional
-            As for :meth:`build`.
-        run : RunId or str, optional
-            As for :meth:`build`.
-
-        Returns
-        -------
-        Built
-
-        Raises
-        ------
-        InvalidConfig, ServerError, LogError
+        project, model, run
             As for :meth:`build`.
         """
         project = ProjectId(project)
@@ -227,10 +213,6 @@ class Memory:
         budget : int
             Largest number of tokens in the block.
 
-        Returns
-        -------
-        str
-
         Raises
         ------
         InvalidConfig
@@ -246,23 +228,7 @@ class Memory:
         project = ProjectId(project)
         need_project(self._store, project)
         need_count("budget", budget)
-        count = counter(self._server)
-        whole = synthesis(self._store, project)
-        parts = [] if whole is None else [whole]
-        parts += [f"## {each.question}\n\n{each.text}" for each in latest_of_queries(self._store, project)]
-        kept: list[str] = []
-        for part in parts:
-            if count("\n\n".join([*kept, part])) <= budget:
-                kept.append(part)
-        if parts and not kept:
-            raise InvalidConfig(
-                "budget", f"no memory of {project} fits into {budget} tokens", "Give a larger budget, or build shorter memories"
-            )
-        if len(kept) < len(parts):
-            left_out = f"{len(parts) - len(kept)} of {len(parts)} memories of {project}"
-            message = f"{left_out} do not fit into {budget} tokens and are left out."
-            warnings.warn(message, UserWarning, stacklevel=2)
-        return "\n\n".join(kept)
+        return render_block(self._store, project, budget, counter(self._server))
 
     def write(self, project: ProjectId | str, budget: int = BUDGET) -> Path:
         """Write the block to ``<home>/memory/core.md``, which the next baseline includes.
@@ -271,21 +237,15 @@ class Memory:
 
         Parameters
         ----------
-        project : ProjectId or str
-            The project.
-        budget : int
+        project, budget
             As for :meth:`render`.
-
-        Returns
-        -------
-        Path
 
         Raises
         ------
         LogError
             If nothing was built for the project. Nothing is written then.
-        InvalidConfig, SessionIOError
-            As for :meth:`render`, or if the file cannot be written.
+        SessionIOError
+            If the file cannot be written.
         """
         block, path = self.render(project, budget), self.dir / "core.md"
         if not block:
@@ -361,12 +321,8 @@ class Memory:
 
         Parameters
         ----------
-        node : MemoryNode or str
+        node
             As for :meth:`trace`.
-
-        Returns
-        -------
-        Lineage
         """
         from loopkit.memory.frames import lineage
 
@@ -432,29 +388,6 @@ class Memory:
 
     def _repr_html_(self) -> str:
         return self._card().html()
-
-
-def open(home: Path | str = "runs", *, server: Server | None = None) -> Memory:
-    """Open the memory of a home. Nothing is read or created until it is used.
-
-    Parameters
-    ----------
-    home : Path or str
-        The directory with ``memory/``.
-    server : Server, optional
-        Counts tokens with its tokenizer, and builds if no other model is given.
-
-    Returns
-    -------
-    Memory
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> open(tempfile.mkdtemp())
-    Memory: chunks 0
-    """
-    return Memory(home, server)
 
 
 def _run(run: RunId | str | None) -> RunId:

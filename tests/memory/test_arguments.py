@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from loopkit.contract.provenance import Provenance
 from loopkit.errors import LoopkitError
 from loopkit.ids import QueryId, RunId, Sha256Hash
-from loopkit.memory.memory import Memory, open
+from loopkit.memory import Memory, open
 from loopkit.memory.types import Chunk, Level, MemoryNode
 from tests.memory.make import LIGHT, PERU, Model, build, filled, records
 

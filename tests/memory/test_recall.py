@@ -12,8 +12,8 @@ from loopkit.cache.prefixes.volatile import find_volatile
 from loopkit.contract.provenance import Provenance
 from loopkit.errors import InvalidConfig, InvalidId, LogError
 from loopkit.ids import QueryId
+from loopkit.memory import Memory, open
 from loopkit.memory import recall as reading
-from loopkit.memory.memory import Memory, open
 from loopkit.memory.types import Level
 from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled, records
 
