@@ -55,16 +55,12 @@ IDIOMS = (
 )
 
 NOT_YET = (
-    "loopkit/memory/",
-    "loopkit/plot/",
     "loopkit/server/completion/",
     "loopkit/server/embedded/",
     "loopkit/server/prompt/",
     "loopkit/sweep.py",
-    "loopkit/widgets/",
     "README.md",
     "CHANGELOG.md",
-    "notebooks/",
 )
 """Beginnings of the names of files that are still being rewritten."""
 

@@ -137,7 +137,7 @@ def provenance(lineage: Lineage, ax: Axes | None = None) -> Axes:
     legend = ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize="small", borderaxespad=0.2)
     for handle in legend.get_lines():
         handle.set(markersize=6)
-    ax.set_title(_finding(nodes, edges, evidence), pad=24, x=0, ha="left", **PLAIN)  # starts at the left, for it is long
+    ax.set_title(_finding(nodes, edges, evidence), pad=24, x=0, ha="left", **PLAIN)  # starts at the left, because it is long
     made = [row for row, level in enumerate(places.level) if level != "L0"]
     for row in made if len(made) <= WORDED else []:
         look: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 3), "fontsize": "small", "color": GREY, **PLAIN}
