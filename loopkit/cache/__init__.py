@@ -13,7 +13,7 @@ from loopkit.cache.pricing import Cost, Prices, cost
 from loopkit.cache.reading_speed import ReadingLine, reading_line
 from loopkit.cache.templates import TemplateMatrix, template_matrix
 from loopkit.deprecation import renamed_names
-from loopkit.engines.observation import Counters, Observation
+from loopkit.engines.evidence.observation import Counters, Observation
 
 __all__ = [
     "Cost",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from loopkit.cache.losses.judge import expected_of
 from loopkit.cache.reading_speed import ReadingLine, reading_line
-from loopkit.engines.observation import Observation
+from loopkit.engines.evidence.observation import Observation
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.reprs import Card, counted
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from loopkit.cache.losses.token_comparison import compare
 from loopkit.contract.records import Usage
 from loopkit.encoding import encode
-from loopkit.engines.tokens import TokenView
+from loopkit.engines.evidence.tokens import TokenView
 from loopkit.errors import ServerRefused
 from loopkit.reprs import Card
 

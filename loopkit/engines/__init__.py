@@ -12,12 +12,12 @@ from typing import Any, Final
 from loopkit.engines.anthropic import Anthropic
 from loopkit.engines.base import Engine, Kept, Retention
 from loopkit.engines.deepseek import DeepSeek
-from loopkit.engines.diagnosis import Diagnosis
+from loopkit.engines.evidence.diagnosis import Diagnosis
 from loopkit.engines.gemini import Gemini
 from loopkit.engines.llama_cpp import LlamaCpp
 from loopkit.engines.ollama import Ollama
 from loopkit.engines.openai import OpenAI
-from loopkit.engines.own_server import OwnServer
+from loopkit.engines.rules.own_server import OwnServer
 from loopkit.engines.sglang import SGLang
 from loopkit.engines.vllm import VLLM
 

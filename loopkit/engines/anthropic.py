@@ -10,8 +10,8 @@ from msgspec import Raw
 from loopkit.contract.records import Usage
 from loopkit.encoding import decode
 from loopkit.engines.base import Kept, Retention
-from loopkit.engines.diagnosis import Diagnosis, FixableBy
-from loopkit.engines.hosted import HostedProvider
+from loopkit.engines.evidence.diagnosis import Diagnosis, FixableBy
+from loopkit.engines.rules.hosted import HostedProvider
 
 __all__ = ["FIVE_MINUTES", "ONE_HOUR", "Anthropic"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from loopkit.contract.records import Usage
-from loopkit.engines.diagnosis import Diagnosis, FixableBy
-from loopkit.engines.observation import Observation
+from loopkit.engines.evidence.diagnosis import Diagnosis, FixableBy
+from loopkit.engines.evidence.observation import Observation
 
 __all__ = ["Engine", "Kept", "Retention"]
 

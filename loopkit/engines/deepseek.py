@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from loopkit.engines.hosted import HostedProvider
+from loopkit.engines.rules.hosted import HostedProvider
 
 __all__ = ["DeepSeek"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from loopkit.engines import slots
-from loopkit.engines.diagnosis import Diagnosis, FixableBy
-from loopkit.engines.observation import Observation
-from loopkit.engines.own_server import OwnServer
+from loopkit.engines.evidence.diagnosis import Diagnosis, FixableBy
+from loopkit.engines.evidence.observation import Observation
+from loopkit.engines.rules import llama_slots
+from loopkit.engines.rules.own_server import OwnServer
 
 __all__ = ["LlamaCpp"]
 
@@ -18,7 +18,7 @@ class LlamaCpp(OwnServer):
 
     A slot keeps prompt and completion less the last sampled token (upstream's test_slot_save.py: 84 = 21 + 64 - 1), and at least
     one prompt token is always processed (server-context.cpp, ``TAG_PROMPT_LOGITS``). The rules of slots are in
-    `loopkit.engines.slots`.
+    `loopkit.engines.rules.llama_slots`.
     """
 
     name: ClassVar[str] = "llama.cpp"
@@ -42,4 +42,4 @@ class LlamaCpp(OwnServer):
         self, previous: Observation, now: Observation, between: Sequence[Observation], reusable: int
     ) -> Diagnosis | None:
         found = super().diagnose(previous, now, between, reusable)
-        return found or slots.not_cut_back(previous, now, {"slot": previous.used_slot})
+        return found or llama_slots.not_cut_back(previous, now, {"slot": previous.used_slot})

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from loopkit.engines.base import Retention
-from loopkit.engines.diagnosis import FixableBy
-from loopkit.engines.hosted import HostedProvider
+from loopkit.engines.evidence.diagnosis import FixableBy
+from loopkit.engines.rules.hosted import HostedProvider
 
 __all__ = ["OpenAI"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from loopkit.engines.own_server import OwnServer
+from loopkit.engines.rules.own_server import OwnServer
 
 __all__ = ["SGLang"]
 

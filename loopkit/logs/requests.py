@@ -15,8 +15,8 @@ from loopkit.cache.losses.judge import expected_of
 from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.contract.records import Usage
 from loopkit.encoding import decode
-from loopkit.engines.diagnosis import Diagnosis
-from loopkit.engines.observation import Observation
+from loopkit.engines.evidence.diagnosis import Diagnosis
+from loopkit.engines.evidence.observation import Observation
 from loopkit.errors import BaselineError, SessionIOError, TornLog
 from loopkit.logs.frames.columns import Part
 from loopkit.logs.parts import without_replays

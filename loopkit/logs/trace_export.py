@@ -13,7 +13,7 @@ from typing import BinaryIO
 from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.cache.prefixes.prompt_parts import parts as parts_of
 from loopkit.encoding import encode
-from loopkit.engines.observation import Observation
+from loopkit.engines.evidence.observation import Observation
 from loopkit.errors import InvalidConfig, LogError, describe, kind_of
 from loopkit.logs.frames.columns import Part
 from loopkit.logs.requests import number_at

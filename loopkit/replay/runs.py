@@ -23,8 +23,8 @@ from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.contract.records import ReplayRecord, encode_record
 from loopkit.contract.request import Request
 from loopkit.encoding import decode
-from loopkit.engines.observation import Observation
-from loopkit.engines.own_server import GENERATION
+from loopkit.engines.evidence.observation import Observation
+from loopkit.engines.rules.own_server import GENERATION
 from loopkit.errors import ServerRefused
 from loopkit.ids import SessionId, Timestamp
 from loopkit.logs.collection import Logs

@@ -15,7 +15,7 @@ from loopkit.contract.neutralise import Tags
 from loopkit.contract.records import ServerFacts
 from loopkit.contract.request import Request
 from loopkit.deprecation import renamed_argument
-from loopkit.engines.tokens import TokenView
+from loopkit.engines.evidence.tokens import TokenView
 from loopkit.errors import ServerError
 from loopkit.reprs import Card, counted
 from loopkit.server import llama_api

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loopkit.cache.templates import KINDS, template_matrix
-from loopkit.engines.tokens import TokenView
+from loopkit.engines.evidence.tokens import TokenView
 from loopkit.errors import ServerRefused
 from loopkit.server.client import Server
 from loopkit.server.embedded.templates import tiny_template

@@ -13,7 +13,7 @@ from pathlib import Path
 from loopkit.cache.losses.findings import diagnose
 from loopkit.cache.losses.judge import expected_of, rendered_of
 from loopkit.encoding import encode
-from loopkit.engines.observation import Observation
+from loopkit.engines.evidence.observation import Observation
 from tests.lab import recording
 
 

@@ -11,8 +11,8 @@ import msgspec
 
 from loopkit.contract.records import Usage
 from loopkit.encoding import decode, encode
-from loopkit.engines.observation import Counters, Observation
-from loopkit.engines.tokens import Run, TokenView
+from loopkit.engines.evidence.observation import Counters, Observation
+from loopkit.engines.evidence.tokens import Run, TokenView
 
 PLAIN = (
     "session",

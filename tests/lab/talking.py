@@ -13,7 +13,7 @@ from loopkit.cache.losses.watch import Watch
 from loopkit.contract.json_position import first_difference
 from loopkit.contract.request import Request
 from loopkit.encoding import encode
-from loopkit.engines.observation import Observation
+from loopkit.engines.evidence.observation import Observation
 from loopkit.ids import Timestamp
 from loopkit.server.client import Server
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from loopkit import engines
 from loopkit.contract.records import Usage
-from loopkit.engines.own_server import GENERATION
+from loopkit.engines.rules.own_server import GENERATION
 
 __all__ = ["Expectation", "estimated_block", "expect"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from loopkit.cache.losses.judge import expected_of, judge, rendered_of
-from loopkit.engines.diagnosis import Diagnosis
-from loopkit.engines.observation import Observation
-from loopkit.engines.own_server import GENERATION
+from loopkit.engines.evidence.diagnosis import Diagnosis
+from loopkit.engines.evidence.observation import Observation
+from loopkit.engines.rules.own_server import GENERATION
 from loopkit.reprs import Card, counted
 
 __all__ = ["Coverage", "Findings", "Loss", "diagnose"]

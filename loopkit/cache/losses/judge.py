@@ -18,8 +18,8 @@ from loopkit.cache.losses.expected import Expectation, expect
 from loopkit.cache.losses.token_comparison import TokenComparison, compare
 from loopkit.cache.prefixes.divergence import Divergence, divergence
 from loopkit.encoding import decode
-from loopkit.engines.diagnosis import Diagnosis
-from loopkit.engines.observation import Observation
+from loopkit.engines.evidence.diagnosis import Diagnosis
+from loopkit.engines.evidence.observation import Observation
 
 __all__ = ["Diagnosis", "expected_of", "judge", "rendered_of"]
 

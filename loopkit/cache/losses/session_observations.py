@@ -11,8 +11,8 @@ import msgspec
 from loopkit.contract.baseline import Baseline
 from loopkit.contract.records import CacheLoss, LogRecord, SessionStart
 from loopkit.contract.request import replayed
-from loopkit.engines.observation import Counters, Observation, TokenComparison
-from loopkit.engines.tokens import TokenView
+from loopkit.engines.evidence.observation import Counters, Observation, TokenComparison
+from loopkit.engines.evidence.tokens import TokenView
 
 __all__ = ["observations"]
 

@@ -15,8 +15,8 @@ from loopkit.contract.json_position import first_difference
 from loopkit.contract.neutralise import DEFAULT, neutralise_report
 from loopkit.contract.records import Usage
 from loopkit.encoding import decode
-from loopkit.engines.observation import TokenComparison
-from loopkit.engines.tokens import TokenView
+from loopkit.engines.evidence.observation import TokenComparison
+from loopkit.engines.evidence.tokens import TokenView
 
 __all__ = ["TokenComparison", "compare", "reusable_tokens"]
 

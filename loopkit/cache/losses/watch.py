@@ -16,14 +16,14 @@ from loopkit.cache.losses.expected import Expectation
 from loopkit.cache.losses.judge import judge, rendered_of
 from loopkit.contract.records import CacheLoss, ReplayRecord, UsageRecord
 from loopkit.contract.request import Request, replayed
-from loopkit.engines.observation import Counters, Observation
-from loopkit.engines.own_server import GENERATION
+from loopkit.engines.evidence.observation import Counters, Observation
+from loopkit.engines.rules.own_server import GENERATION
 from loopkit.errors import ServerError
 from loopkit.ids import Timestamp
 from loopkit.server import llama_api
 
 if TYPE_CHECKING:
-    from loopkit.engines.tokens import TokenView
+    from loopkit.engines.evidence.tokens import TokenView
     from loopkit.server.client import Server
     from loopkit.server.transport.connection import Wire
     from loopkit.session.session import Session

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loopkit.cache.prefixes.prompt_parts import Prompt
-from loopkit.engines.observation import Observation
+from loopkit.engines.evidence.observation import Observation
 from loopkit.logs.frames.columns import Columns, MakeMessages, MakeRequests, Part
 from loopkit.logs.problems import Problem
 

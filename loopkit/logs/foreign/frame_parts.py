@@ -24,9 +24,9 @@ from loopkit.cache.prefixes.prompt_parts import Prompt
 from loopkit.contract.provenance import Record, Role
 from loopkit.contract.records import Usage
 from loopkit.encoding import encode
-from loopkit.engines.diagnosis import Diagnosis
-from loopkit.engines.observation import Observation
-from loopkit.engines.own_server import GENERATION
+from loopkit.engines.evidence.diagnosis import Diagnosis
+from loopkit.engines.evidence.observation import Observation
+from loopkit.engines.rules.own_server import GENERATION
 from loopkit.errors import LogError
 from loopkit.logs.foreign.column_arrays import counts_column, ids_column, names_column, numbers_column, texts_column, times_column
 from loopkit.logs.foreign.conversation_tree import ConversationTrees, LoggedEpoch, LoggedSession, LoggedTurn, RequestRow

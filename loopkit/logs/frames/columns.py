@@ -25,7 +25,7 @@ from loopkit.logs.problems import Problem
 
 if TYPE_CHECKING:
     from loopkit.cache.prefixes.prompt_parts import Prompt
-    from loopkit.engines.observation import Observation
+    from loopkit.engines.evidence.observation import Observation
 
 __all__ = [
     "LOSSES",

@@ -15,7 +15,7 @@ from loopkit.cache.losses.session_observations import observations
 from loopkit.contract.baseline import message_of, system_message
 from loopkit.contract.messages import encode_message
 from loopkit.contract.records import Assistant, LogRecord, SessionStart, ToolResult, User
-from loopkit.engines.observation import Observation
+from loopkit.engines.evidence.observation import Observation
 from loopkit.errors import LogError
 from loopkit.logs.frames.columns import Columns, Message, message, message_columns
 from loopkit.session.journal import Fault, checked_blocks, torn

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from loopkit.encoding import decode, encode
-from loopkit.engines.tokens import Run
+from loopkit.engines.evidence.tokens import Run
 
 __all__ = ["TEMPLATE", "Mask", "mask", "runs"]
 

@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from loopkit import engines
 from loopkit.encoding import decode, encode
-from loopkit.engines.tokens import Run, TokenView
+from loopkit.engines.evidence.tokens import Run, TokenView
 from loopkit.errors import ServerRefused
 from loopkit.server import llama_api
 from loopkit.server.prompt.attribution import TEMPLATE, mask, runs

@@ -15,7 +15,7 @@ MAKERS = {"Diagnosis": 0, "server_loss": 0}
 
 def causes_in_code() -> set[str]:
     found = set()
-    for path in [*(ROOT / "engines").glob("*.py"), *(ROOT / "cache" / "losses").glob("*.py")]:
+    for path in [*(ROOT / "engines").rglob("*.py"), *(ROOT / "cache" / "losses").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS and node.args:
                 first = node.args[MAKERS[node.func.id]]

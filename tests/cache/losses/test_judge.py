@@ -14,8 +14,8 @@ from loopkit.cache.losses.findings import diagnose
 from loopkit.cache.losses.judge import judge
 from loopkit.contract.records import Usage
 from loopkit.encoding import encode
-from loopkit.engines.observation import Counters, Observation
-from loopkit.engines.tokens import Run, TokenView
+from loopkit.engines.evidence.observation import Counters, Observation
+from loopkit.engines.evidence.tokens import Run, TokenView
 from loopkit.errors import InvalidConfig
 
 U1, A1, U2 = ({"role": role, "content": text} for role, text in (("user", "Hi."), ("assistant", "Done."), ("user", "More.")))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from loopkit.cache.losses.token_comparison import compare, reusable_tokens
 from loopkit.contract.records import Usage
 from loopkit.encoding import encode
-from loopkit.engines.tokens import Run, TokenView
+from loopkit.engines.evidence.tokens import Run, TokenView
 
 
 def view(*parts: tuple[str, str], size: int = 1) -> TokenView:

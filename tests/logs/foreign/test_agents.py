@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import loopkit as lk
 from loopkit.contract.provenance import Role
-from loopkit.engines.observation import Observation
+from loopkit.engines.evidence.observation import Observation
 from loopkit.errors import LogError, TornLog
 from loopkit.logs.collection import Logs
 from loopkit.logs.foreign import formats

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from loopkit.contract.request import Request
 from loopkit.encoding import decode, encode
-from loopkit.engines.tokens import Run, TokenView
+from loopkit.engines.evidence.tokens import Run, TokenView
 from loopkit.errors import ServerRefused, ServerUnreachable
 from loopkit.server import llama_api
 from loopkit.server.client import Server

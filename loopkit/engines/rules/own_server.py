@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loopkit.engines import slots
 from loopkit.engines.base import Engine
-from loopkit.engines.diagnosis import Certainty, Diagnosis, server_loss
-from loopkit.engines.observation import Observation
+from loopkit.engines.evidence.diagnosis import Certainty, Diagnosis, server_loss
+from loopkit.engines.evidence.observation import Observation
+from loopkit.engines.rules import llama_slots
 
 __all__ = ["GENERATION", "OwnServer"]
 
@@ -29,7 +29,7 @@ class OwnServer(Engine):
             _restarted(previous, now, evidence)
             or _truncated(previous, now, between, evidence)
             or (None if self.keeps_completions else _completion_not_kept(previous, now, evidence))
-            or slots.taken(previous, now, between, reusable, evidence)
+            or llama_slots.taken(previous, now, between, reusable, evidence)
         )
 
 
@@ -62,7 +62,9 @@ def _truncated(
     shrank = remaining is not None and previous.slot_tokens is not None and 0 < remaining < previous.slot_tokens
     # a slot shifts only when it is full; otherwise another request had taken it already
     may_shift = (
-        not slots.possible_takers(between, slot) if size is None or previous.slot_tokens is None else previous.slot_tokens >= size
+        not llama_slots.possible_takers(between, slot)
+        if size is None or previous.slot_tokens is None
+        else previous.slot_tokens >= size
     )
     if shrank and may_shift:
         sure: Certainty = "suspected" if size is None else "confirmed"

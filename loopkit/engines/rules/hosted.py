@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from loopkit.engines.base import Engine
-from loopkit.engines.diagnosis import Diagnosis
-from loopkit.engines.observation import Observation
+from loopkit.engines.evidence.diagnosis import Diagnosis
+from loopkit.engines.evidence.observation import Observation
 
 __all__ = ["HostedProvider"]
 

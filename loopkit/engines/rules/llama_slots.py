@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from loopkit.engines.diagnosis import Certainty, Diagnosis, server_loss
-from loopkit.engines.observation import Counters, Observation
+from loopkit.engines.evidence.diagnosis import Certainty, Diagnosis, server_loss
+from loopkit.engines.evidence.observation import Counters, Observation
 
 __all__ = ["not_cut_back", "possible_takers", "taken"]
 

@@ -13,7 +13,7 @@ import msgspec
 
 from loopkit.contract.records import Usage
 from loopkit.encoding import decode, encode
-from loopkit.engines.tokens import TokenView
+from loopkit.engines.evidence.tokens import TokenView
 from loopkit.errors import InvalidConfig
 
 __all__ = ["Counters", "Observation", "TokenComparison"]
