@@ -68,6 +68,8 @@ def my_agent(client: Any) -> None:
 def test_every_block_is_of_a_kind_that_a_test_runs() -> None:
     fences = README.count("```")
     assert fences == 2 * len(blocks()), "a fence is not closed, or is indented"
+    assert "~~~" not in README
+    assert not re.search(r"^(?: {4}|\t)", re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     assert {block.language for block in blocks()} == {"", "python", "json", "shell"}
     assert [block.text.strip() for block in blocks() if not block.language] == [marked("demo"), marked("tests")]
 

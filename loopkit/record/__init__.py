@@ -25,6 +25,10 @@ def proxy(url: str, home: str | Path = "runs", *, port: int = 0) -> Proxy:
     The command ``loopkit record`` does the same. If the server cannot be reached, clients get status 502. Disk errors during
     recording do not stop the traffic; they are logged to ``loopkit.record``.
 
+    Each body is kept whole, so the size of a recorded conversation grows with the square of its turns. A conversation that
+    continues after a restart of the proxy loads as two sessions. Plain completions, and requests that name an earlier response
+    instead of sending its history, load as sessions of one request.
+
     Parameters
     ----------
     url : str

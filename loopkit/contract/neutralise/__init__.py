@@ -7,6 +7,9 @@ a token. Ampersands are never touched, so nothing is escaped twice.
 Why no tag is left: a tag contains no ampersand, and its first character never occurs in an entity. A tag in the output would
 therefore have been in the input, unmarked. The search is repeated until it finds nothing.
 
+This is no defence against plain-language injection, look-alike characters, roles written as plain text, or a tag that the model
+itself writes.
+
 No tag is spelled out in this package, not even in an error message, since a model may read it.
 """
 
