@@ -59,7 +59,7 @@ def proxy(url: str, home: str | Path = "runs", *, port: int = 0) -> Proxy:
     >>> proxy("gpu-box:8080")
     Traceback (most recent call last):
         ...
-    loopkit.errors.InvalidConfig: url: it is no http:// or https:// address. Write it like http://host:8080
+    loopkit.errors.InvalidConfig: url: the address must start with http:// or https:// and a valid host. Write it like http://host:8080
     """
     return Proxy(url, home, port)
 
