@@ -174,7 +174,7 @@ def _print(summary: Summary, out: Path) -> None:
     for name in names:
         cells = ("not reported" if side[name] is None else f"{side[name]:,.0f}" for side in (summary.kept, summary.broken))
         kept, broken = cells
-        print(f"{name.replace('_', ' '):16}{kept:>16}{broken:>28}")
+        print(f"{name.replace('read', 'processed').replace('_', ' '):18}{kept:>14}{broken:>28}")
     read, wasted = summary.kept["read_tokens"], summary.broken["read_tokens"]
     if read and wasted:
         print(

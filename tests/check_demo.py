@@ -18,7 +18,7 @@ def main(out: Path) -> None:
     for name in ("prefix_reuse.png", "usage.csv", "cache_loss.csv", "epochs.csv"):
         assert (out / name).stat().st_size > 100, name
     assert (out / "prefix_reuse.png").read_bytes().startswith(b"\x89PNG")
-    print(f"demo: read {broken['read_tokens'] / kept['read_tokens']:.1f} times as many tokens when broken; kept lost none")
+    print(f"demo: processed {broken['read_tokens'] / kept['read_tokens']:.1f} times as many tokens when broken; kept lost none")
 
 
 if __name__ == "__main__":

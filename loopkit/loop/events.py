@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
+from loopkit.cache.losses.causes import because
 from loopkit.contract.records import CacheLoss, EpochEnd, ToolResult, Usage, UsageRecord
 from loopkit.reprs import Card, counted
 from loopkit.server.completion.assembly import Delta
@@ -84,11 +85,16 @@ class Turn:
         counts = [
             ("prompt", usage.prompt_tokens),
             ("cached", usage.cached_tokens),
-            ("read", usage.read_tokens),
+            ("processed", usage.read_tokens),
             ("lost", sum(loss.lost_tokens for loss in self.losses)),
             ("written", usage.completion_tokens),
         ]
         facts = [(name, "not reported" if count is None else f"{count:,}") for name, count in counts]
+        if self.losses:
+            largest = max(self.losses, key=lambda loss: loss.lost_tokens)
+            others = len({loss.cause for loss in self.losses}) - 1
+            more = f" and for {counted(others, 'other cause')}" if others else ""
+            facts.append(("why", f"{because(largest.cause)}{more}"))
         calls = f", {counted(len(self.tool_calls), 'call')}" if self.tool_calls else ""
         return Card(f"Turn {self.stop}, {counted(len(self.requests), 'request')}{calls}", facts if self.requests else [])
 

@@ -55,10 +55,10 @@ class ChatPanel(Panel):
     ...         panel.ask("Hello.")
     ...         panel.wait()
     ...         print(panel)
-    ChatPanel on session s: state idle, requests 1, reused 0, read 45, written 6, lost 0
+    ChatPanel on session s: state idle, requests 1, reused 0, processed 45, written 6, lost 0
     you: Hello.
     model: Done.
-    request 1: reused 0, read 45, written 6
+    request 1: reused 0, processed 45, written 6
     """
 
     def __init__(self, loop: Loop) -> None:

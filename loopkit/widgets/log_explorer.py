@@ -67,9 +67,9 @@ class LogExplorer(Panel):
     >>> print(explorer)
     LogExplorer: sessions 1, epochs 1, turns 2, requests 2, processed 75 of 125 prompt tokens, lost 0
     s, epoch 0: page 1 of 1, 2 rows
-    request  turn  prompt  reused  read  lost  cause
-          1     1      45       0    45     0
-          2     2      80      50    30     0
+    request  turn  prompt  reused  processed  lost  cause
+          1     1      45       0         45     0
+          2     2      80      50         30     0
     request 2: epoch 0 of s
     added: model: Done.
     added: you: And now?

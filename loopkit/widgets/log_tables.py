@@ -12,7 +12,7 @@ from loopkit.logs.collection import Logs
 __all__ = ["cells", "epochs_of", "requests_of", "sessions_of"]
 
 TOKENS = ["prompt_tokens", "read_tokens", "lost_tokens"]
-NAMES = {"prompt_tokens": "prompt", "read_tokens": "read", "cached_tokens": "reused", "lost_tokens": "lost"}
+NAMES = {"prompt_tokens": "prompt", "read_tokens": "processed", "cached_tokens": "reused", "lost_tokens": "lost"}
 
 
 def sessions_of(logs: Logs) -> pd.DataFrame:

@@ -28,7 +28,7 @@ from loopkit.widgets.rendering import Block, Page, Table, as_html
 __all__ = ["Replay"]
 
 CHOICE: Final = (*VARIANTS, "window(4)")
-_TOKENS = {"changed": "changed", "read_tokens": "read", "read_tokens_more": "read more", "lost_tokens": "lost"}
+_TOKENS = {"changed": "changed", "read_tokens": "processed", "read_tokens_more": "more processed", "lost_tokens": "lost"}
 _TIMES = {"ttft_ms": "TTFT ms", "ttft_ms_more": "more ms", "ttft_ms_low": "lowest", "ttft_ms_high": "highest"}
 COLUMNS: Final = {"variant": "variant", "requests": "requests", **_TOKENS, **_TIMES, "causes": "causes"}
 "Columns of ``loopkit.replay.summary`` that the panel shows, and their headings."
@@ -138,7 +138,8 @@ class Replay(Panel):
         read, lost = names.index("read_tokens"), names.index("lost_tokens")
         facts = [("state", self.state), ("requests", f"{self._done:,} of {self._total:,}")]
         return Card(
-            f"Replay of session {self.session.id}", facts + [(row[0], f"read {row[read]} lost {row[lost]}") for row in self._rows]
+            f"Replay of session {self.session.id}",
+            facts + [(row[0], f"processed {row[read]} lost {row[lost]}") for row in self._rows],
         )
 
     def _page(self) -> Page:

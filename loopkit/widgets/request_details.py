@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from loopkit.cache.losses.causes import advice
 from loopkit.cache.prefixes.divergence import divergence
 from loopkit.contract.records import Assistant, LogRecord, ToolResult, UsageRecord, User
 from loopkit.contract.request import replayed
@@ -80,6 +81,8 @@ def loss(row: Mapping[Any, Any]) -> Iterator[Block]:
     yield Block(
         "lost", lost_line(known["lost_tokens"], known["cause"], known["certainty"], known["fixable_by"], known["location"])
     )
+    if todo := advice(known["cause"]):
+        yield Block("what to do", todo)
     evidence = {} if known["evidence"] is None else decode(known["evidence"], dict[str, Any])
     if "was" in evidence and "now" in evidence:
         before = evidence.get("before", "")

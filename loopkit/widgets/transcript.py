@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
+from loopkit.cache.losses.causes import because
 from loopkit.contract.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, Usage, UsageRecord, User
 from loopkit.loop.display import NEXT_STEPS
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent, add_up
@@ -152,7 +153,7 @@ class Transcript:
 
 
 def _counts(usage: Usage) -> list[tuple[str, str]]:
-    counts = (("reused", usage.cached_tokens), ("read", usage.read_tokens), ("written", usage.completion_tokens))
+    counts = (("reused", usage.cached_tokens), ("processed", usage.read_tokens), ("written", usage.completion_tokens))
     return [(name, "not reported" if count is None else f"{count:,}") for name, count in counts]
 
 
@@ -162,7 +163,7 @@ def lost_line(tokens: int, cause: str | None, certainty: str | None, fixable_by:
     Examples
     --------
     >>> lost_line(1200, "slot_taken", "confirmed", "client", None)
-    '1,200 tokens: slot_taken (confirmed, fixable by client)'
+    '1,200 tokens lost because another request used the slot in between (slot_taken, confirmed, fixable by client)'
     """
-    about = (certainty, f"fixable by {fixable_by}" if fixable_by else "", f"at {location}" if location else "")
-    return f"{counted(tokens, 'token')}: {cause or 'unknown cause'} ({', '.join(filter(None, about))})"
+    about = (cause, certainty, f"fixable by {fixable_by}" if fixable_by else "", f"at {location}" if location else "")
+    return f"{counted(tokens, 'token')} lost {because(cause)} ({', '.join(filter(None, about))})"

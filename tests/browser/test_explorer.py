@@ -34,7 +34,7 @@ def test_choose_a_request_and_see_the_differing_bytes(lab: Lab, notebook: Notebo
     notebook.button("›").click()
     expect(panel).to_contain_text("page 2 of 3, 30 rows")
     panel.get_by_role("button", name="system_changed").nth(2).click()
-    expect(panel).to_contain_text("system_changed (confirmed, fixable by client, at messages[0].content)")
+    expect(panel).to_contain_text("(system_changed, confirmed, fixable by client, at messages[0].content)")
     expect(panel).to_contain_text("differs: byte")
     expect(panel).to_contain_text("The time is 20")
     panel.get_by_text("evidence", exact=True).click()

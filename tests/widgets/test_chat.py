@@ -43,14 +43,16 @@ def test_asking_streams_counts_and_folds_a_tool_call(tiny: Server, tmp_path: Pat
         said = str(panel)
         reused = sum(record.usage.cached_tokens or 0 for record in panel.turn.requests)
         read = sum(record.usage.read_tokens or 0 for record in panel.turn.requests)
-        assert repr(panel) == f"ChatPanel on session s: state idle, requests 2, reused {reused:,}, read {read:,}, written " + (
+        assert repr(
+            panel
+        ) == f"ChatPanel on session s: state idle, requests 2, reused {reused:,}, processed {read:,}, written " + (
             f"{panel.turn.usage.completion_tokens}, lost 0"
         )
         assert "you: What is the time in Lima?" in said
         assert "model: Done." in said
         first, second = panel.turn.requests
-        assert f"request 1: reused {first.usage.cached_tokens:,}, read {first.usage.read_tokens:,}," in said
-        assert f"request 2: reused {second.usage.cached_tokens:,}, read {second.usage.read_tokens:,}," in said
+        assert f"request 1: reused {first.usage.cached_tokens:,}, processed {first.usage.read_tokens:,}," in said
+        assert f"request 2: reused {second.usage.cached_tokens:,}, processed {second.usage.read_tokens:,}," in said
         assert "<summary>tool now_in → ok</summary>" in panel._past.value
         assert panel._now.value == ""
         assert (panel._send.disabled, panel._stop.disabled) == (False, True)

@@ -70,7 +70,7 @@ def test_a_page_holds_its_rows_however_many_there_are(tmp_path: Path) -> None:
     assert size(large) < size(small) * 1.2
     large.turn_to(125)
     first, *rows = [line.description.replace("\xa0", " ").split() for line in large._lines]
-    assert first == ["request", "turn", "prompt", "reused", "read", "lost", "cause"]
+    assert first == ["request", "turn", "prompt", "reused", "processed", "lost", "cause"]
     assert rows[-1] == ["1,500", "1,500", "2,499", "0", "2,499", "2,498", "slot_taken"]
     assert len(rows) == 12
     large.turn_to(10**6)
@@ -95,7 +95,10 @@ def test_clicking_goes_down_to_a_request_and_up_again(tmp_path: Path) -> None:
         assert explorer.request == 13
         assert explorer.page == 2
         assert [line.button_style for line in explorer._lines[:3]] == ["", "info", ""]
-        assert "2,100 tokens: slot_taken (confirmed, fixable by server, at slot 0)" in explorer._below.value
+        assert (
+            "2,100 tokens lost because another request used the slot in between (slot_taken, confirmed, fixable by server, at slot 0)"
+            in explorer._below.value
+        )
         assert "taken_by: &quot;b&quot;" in explorer._below.value
         buttons(explorer)["Up"].click()
         assert explorer.session is None
@@ -144,7 +147,7 @@ def test_a_loss_shows_its_cause_and_the_differing_bytes(tiny: Server, tmp_path: 
     name = broken.sessions["session"].iloc[0]
     explorer.open(name, 0, 2)
     said = str(explorer)
-    assert "system_changed (confirmed, fixable by client, at messages[0].content)" in said
+    assert "(system_changed, confirmed, fixable by client, at messages[0].content)" in said
     was, now = (next(line for line in said.splitlines() if line.startswith(f"{name}: ")) for name in ("was", "now"))
     same = was.index("[")
     assert was[5:same] == now[5:same]
@@ -209,6 +212,6 @@ def test_an_empty_home_has_a_table_without_rows(tmp_path: Path) -> None:
     with displayed(LogExplorer(tmp_path)) as explorer:
         assert str(explorer).splitlines()[1:] == [
             "sessions: page 1 of 1, 0 rows",
-            "session  source  variant  epochs  requests  prompt  read  lost",
+            "session  source  variant  epochs  requests  prompt  processed  lost",
         ]
         assert len(explorer._table_box.children) == 1

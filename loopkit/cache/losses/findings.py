@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from loopkit.cache.losses.causes import advice, because
 from loopkit.cache.losses.judge import expected_of, judge, rendered_of
 from loopkit.engines.evidence.diagnosis import Diagnosis
 from loopkit.engines.evidence.observation import Observation
@@ -64,11 +65,16 @@ class Findings:
         """The losses without repetitions of one event."""
         return tuple(loss for loss in self.losses if loss.first)
 
-    def _card(self) -> Card:
+    def _lost(self) -> dict[str, int]:
+        """Return the lost tokens of each cause, the most expensive cause first."""
         lost: dict[str, int] = {}
         for loss in self.losses:
             lost[loss.diagnosis.cause] = lost.get(loss.diagnosis.cause, 0) + loss.lost_tokens
-        causes = sorted(lost, key=lambda cause: -lost[cause])
+        return dict(sorted(lost.items(), key=lambda cause: -cause[1]))
+
+    def _card(self) -> Card:
+        lost = self._lost()
+        causes = list(lost)
         facts = [(cause, counted(lost[cause], "token")) for cause in causes]
         losses = counted(len(self.losses), "loss", "losses")
         names = ("with usage", "rendered exactly", "lost with a cause")
@@ -79,7 +85,11 @@ class Findings:
         return self._card().text()
 
     def __str__(self) -> str:
-        return self._card().whole()
+        lines = [self._card().whole()]
+        for cause, tokens in self._lost().items():
+            lines.append(f"{counted(tokens, 'token')} lost {because(cause)} ({cause})")
+            lines += [f"  What to do: {advice(cause)}"] if advice(cause) else []
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return self._card().html()
