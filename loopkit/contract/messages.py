@@ -18,7 +18,7 @@ __all__ = [
     "Extra",
     "FunctionSchema",
     "Lined",
-    "Part",
+    "StrictStruct",
     "ToolCall",
     "ToolCallFunction",
     "ToolSchema",
@@ -26,14 +26,14 @@ __all__ = [
 ]
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
+class StrictStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
     """Base of records and their parts: strict, and not tracked by the garbage collector, because JSON has no cycles.
 
     The type checker requires frozen and kw_only again in each subclass.
     """
 
 
-class Lined(Part, frozen=True, kw_only=True):
+class Lined(StrictStruct, frozen=True, kw_only=True):
     """A part whose repr is one line without absent members."""
 
     def __repr__(self) -> str:
@@ -46,7 +46,7 @@ def _one_line(value: object) -> str:
     return f"{value:,}" if type(value) is int else " ".join(str(value).split())
 
 
-class Extra(Part, frozen=True, kw_only=True):
+class Extra(StrictStruct, frozen=True, kw_only=True):
     """Other members that the server put into an assistant message."""
 
     reasoning_name: str | UnsetType = UNSET
@@ -69,7 +69,7 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
     function: ToolCallFunction
 
 
-class FunctionSchema(Part, frozen=True, kw_only=True):
+class FunctionSchema(StrictStruct, frozen=True, kw_only=True):
     """The function of a tool, as the model sees it."""
 
     name: str
@@ -79,7 +79,7 @@ class FunctionSchema(Part, frozen=True, kw_only=True):
     strict: bool | UnsetType = UNSET
 
 
-class ToolSchema(Part, frozen=True, kw_only=True):
+class ToolSchema(StrictStruct, frozen=True, kw_only=True):
     """A tool in the form of OpenAI's ``tools``.
 
     Examples

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from loopkit.contract.messages import Part
+from loopkit.contract.messages import StrictStruct
 from loopkit.contract.records import Milliseconds, Number, Time, Usage
 from loopkit.encoding import decode, encode
 from loopkit.errors import EncodeError
@@ -20,7 +20,7 @@ from loopkit.ids import TIME
 __all__ = ["RecordedRequest", "decode_recorded", "encode_recorded"]
 
 
-class RecordedRequest(Part, frozen=True, kw_only=True, tag_field="kind", tag="recorded"):
+class RecordedRequest(StrictStruct, frozen=True, kw_only=True, tag_field="kind", tag="recorded"):
     """One request that an agent sent, and its response."""
 
     time: Time

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, Type
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from loopkit.contract.messages import Extra, Lined, Part, ToolCall
+from loopkit.contract.messages import Extra, Lined, StrictStruct, ToolCall
 from loopkit.encoding import decode, encode, encode_texts, find_unencodable
 from loopkit.errors import EncodeError
 from loopkit.ids import TIME, Timestamp
@@ -52,7 +52,7 @@ Time = Annotated[str, Meta(min_length=27, max_length=27)]
 _HEX = re.compile(r"[0-9a-f]*")
 
 
-class Usage(Part, frozen=True, kw_only=True):
+class Usage(StrictStruct, frozen=True, kw_only=True):
     """Usage numbers of one request, as the server reported them. None means "not reported", which differs from zero."""
 
     prompt_tokens: Count | None = None
@@ -80,7 +80,7 @@ class Usage(Part, frozen=True, kw_only=True):
         return self.prompt_tokens - self.cached_tokens
 
 
-class ServerFacts(Part, frozen=True, kw_only=True):
+class ServerFacts(StrictStruct, frozen=True, kw_only=True):
     """Facts about the server when the epoch began; None where it did not report them."""
 
     engine: str | None = None
@@ -90,7 +90,7 @@ class ServerFacts(Part, frozen=True, kw_only=True):
     "Maximum tokens of one conversation."
 
 
-class TagsFacts(Part, frozen=True, kw_only=True):
+class TagsFacts(StrictStruct, frozen=True, kw_only=True):
     """The set of control tags that are neutralised in new text of the epoch."""
 
     id: str
@@ -100,7 +100,7 @@ class TagsFacts(Part, frozen=True, kw_only=True):
     "Strings that the server's template deletes from text, in the template's order."
 
 
-class Carried(Part, frozen=True, kw_only=True):
+class Carried(StrictStruct, frozen=True, kw_only=True):
     """The records that an epoch carried over from an earlier one."""
 
     kind: str
@@ -110,7 +110,7 @@ class Carried(Part, frozen=True, kw_only=True):
     "Number of carried records, directly after ``session_start``."
 
 
-class Forked(Part, frozen=True, kw_only=True):
+class Forked(StrictStruct, frozen=True, kw_only=True):
     """The source of a forked or salvaged session."""
 
     session: str

@@ -16,7 +16,8 @@ from loopkit.cache.prefixes.prompt_parts import Prompt, Requests
 from loopkit.cache.prefixes.tree import Branch, branches
 from loopkit.contract.request import Request
 from loopkit.errors import InvalidConfig
-from loopkit.plot.style import DARK, GREY, PLAIN, characters, new_axes, request_list, shown
+from loopkit.plot.inputs import request_list
+from loopkit.plot.style import DARK, GREY, PLAIN, characters, new_axes, shown
 from loopkit.reprs import counted
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from loopkit.cache.prefixes.prompt_parts import Requests
 from loopkit.cache.prefixes.tree import branches
-from loopkit.plot.style import GREY, PLAIN, new_axes, request_list, shown
+from loopkit.plot.inputs import request_list
+from loopkit.plot.style import GREY, PLAIN, new_axes, shown
 from loopkit.reprs import counted
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from loopkit.errors import InvalidConfig, kind_of
 from loopkit.memory.frames import Lineage
-from loopkit.plot.style import GREY, PLAIN, frame_of, new_axes, shown
+from loopkit.plot.inputs import frame_of
+from loopkit.plot.style import GREY, PLAIN, new_axes, shown
 from loopkit.reprs import counted
 
 if TYPE_CHECKING:

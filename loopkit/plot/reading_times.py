@@ -9,8 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from loopkit.cache.reading_speed import ReadingLine, reading_line
-from loopkit.logs.collection import Logs
-from loopkit.plot.style import frame_of, new_axes, numbers
+from loopkit.plot.inputs import UsageSource, frame_of, numbers
+from loopkit.plot.style import new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ class Times(NamedTuple):
         return cls(read[known], ms[known] / 1000, reading_line(read[known], ms[known]))
 
 
-def timeline(logs: Logs | pd.DataFrame, ax: Axes | None = None) -> Axes:
+def timeline(logs: UsageSource, ax: Axes | None = None) -> Axes:
     """Draw time to first token and prompt time against prompt tokens processed.
 
     Parameters

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopkit.plot.style import numbers, shown
+from loopkit.plot.inputs import numbers
+from loopkit.plot.style import shown
 
 __all__ = ["Group", "Run", "Stack", "groups_of", "labels_of", "runs_of", "same_work"]
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from loopkit.logs.collection import Logs
-from loopkit.logs.frames.overview import describe_usage
+from loopkit.plot.inputs import UsageSource, describe_usage, frame_of, losses_and_sessions, numbers
 from loopkit.plot.request_bars import Group, Run, Stack, groups_of, labels_of, runs_of, same_work
-from loopkit.plot.style import DARK, GREY, PLAIN, STYLES, characters, frame_of, new_axes, numbers, shown
+from loopkit.plot.style import DARK, GREY, PLAIN, STYLES, characters, new_axes, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +41,7 @@ _STEPS = [digit * 10**power for power in range(12) for digit in (1, 2, 5)]
 
 
 def prefix_reuse(
-    logs: Logs | pd.DataFrame,
+    logs: UsageSource,
     ax: Axes | None = None,
     *,
     cache_loss: pd.DataFrame | None = None,
@@ -81,9 +80,8 @@ def prefix_reuse(
     >>> prefix_reuse(usage, Figure().subplots()).get_title()
     'processed 1,000 of 1,900 prompt tokens; lost 0'
     """
-    usage, sessions = frame_of(logs, COLUMNS), None
-    if isinstance(logs, Logs):
-        cache_loss, sessions = logs.cache_loss, logs.sessions
+    usage = frame_of(logs, COLUMNS)
+    cache_loss, sessions = losses_and_sessions(logs, cache_loss)
     own = ax is None
     ax = new_axes() if ax is None else ax
     names = {session: shown(name) for session, name in {**labels_of(usage, sessions), **(labels or {})}.items()}

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from loopkit.plot.style import GREY, PLAIN, STYLES, frame_of, new_axes, numbers, shown
+from loopkit.plot.inputs import frame_of, numbers
+from loopkit.plot.style import GREY, PLAIN, STYLES, new_axes, shown
 from loopkit.replay.summaries import UNCHANGED
 
 if TYPE_CHECKING:

@@ -20,14 +20,14 @@ from loopkit.replay.variants import Variant, applied
 from loopkit.server.client import Server
 from loopkit.session.session import Session
 
-__all__ = ["RecordedRequest", "Requests", "Survey", "as_repeatable", "recorded", "survey"]
+__all__ = ["PlacedRequest", "Requests", "Survey", "as_repeatable", "recorded", "survey"]
 
 Requests: TypeAlias = Session | Logs | Iterable[Request | Prompt]
 LLAMA_ONLY: Final = ("id_slot", "cache_prompt", "return_progress")
 "Members that loopkit writes for llama-server. Other servers may refuse them."
 
 
-class RecordedRequest(NamedTuple):
+class PlacedRequest(NamedTuple):
     """A recorded request and the conversation it belongs to."""
 
     session: str | None
@@ -69,7 +69,7 @@ def as_repeatable(requests: Requests) -> Session | list[Request | Prompt]:
     return list(requests)
 
 
-def recorded(requests: Session | list[Request | Prompt], server: Server) -> Iterator[RecordedRequest]:
+def recorded(requests: Session | list[Request | Prompt], server: Server) -> Iterator[PlacedRequest]:
     """Yield every request in order, adapted to the server.
 
     Raises
@@ -112,24 +112,24 @@ def survey(requests: Session | list[Request | Prompt], server: Server, variants:
     return Survey(sessions, [] if None in slots else pinned)
 
 
-def _of_session(session: Session) -> Iterator[RecordedRequest]:
+def _of_session(session: Session) -> Iterator[PlacedRequest]:
     for epoch in session.epochs:
         for _, record, request in replayed(epoch.start, epoch.baseline, epoch.records):
             if request.sha256 != record.request_sha256:
                 number = f"request {record.request} of epoch {epoch.start.epoch}"
                 why = f"{number}, rebuilt from the log, differs from the one that was sent"
                 raise LogError(str(session.dir), why, "Run `loopkit verify` to find the first difference")
-            yield RecordedRequest(session.id, epoch.start.epoch, epoch.start.slot, request)
+            yield PlacedRequest(session.id, epoch.start.epoch, epoch.start.slot, request)
 
 
-def _of_prompts(prompts: list[Request | Prompt]) -> Iterator[RecordedRequest]:
+def _of_prompts(prompts: list[Request | Prompt]) -> Iterator[PlacedRequest]:
     for number, prompt in enumerate(prompts, 1):
         if not isinstance(prompt, Request | Prompt):
             raise InvalidConfig("requests", f"item {number} is {kind_of(prompt)}", "Give Request or Prompt objects")
         if prompt.body is None:
             raise InvalidConfig("requests", f"request {number} has no body", "Only requests with their bytes can be replayed")
         request = prompt if isinstance(prompt, Request) else Request.of(prompt.body)
-        yield RecordedRequest(prompt.session, 0, _pinned(prompt.body), request)
+        yield PlacedRequest(prompt.session, 0, _pinned(prompt.body), request)
 
 
 def _pinned(body: bytes) -> int | None:

@@ -29,7 +29,7 @@ from loopkit.errors import ServerRefused
 from loopkit.ids import SessionId, Timestamp
 from loopkit.logs.collection import Logs
 from loopkit.logs.loading import load
-from loopkit.replay.recorded_requests import RecordedRequest, Requests, as_repeatable, recorded, survey
+from loopkit.replay.recorded_requests import PlacedRequest, Requests, as_repeatable, recorded, survey
 from loopkit.replay.variants import Change, Variant, applied, variant_of
 from loopkit.server.client import Server
 from loopkit.server.completion.assembly import Completion, Delta
@@ -176,7 +176,7 @@ class _Replay:
         self._all: list[Observation] = []
         self._prompts_alone: set[str | None] = set()
 
-    def send(self, one: RecordedRequest, number: int) -> ReplayRecord:
+    def send(self, one: PlacedRequest, number: int) -> ReplayRecord:
         body = one.request.body
         changed = body if self._variant is None else applied(self._variant, body, number, Timestamp.now())
         request = one.request if changed == body else Request.of(changed)

@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 from loopkit.encoding import crc32, decode
 from loopkit.errors import SessionIOError, TornLog, describe
 
-__all__ = ["Block", "Fault", "Place", "body_of", "checked_blocks", "close_line", "open_regular", "torn"]
+__all__ = ["CheckedBlock", "Fault", "Place", "body_of", "checked_blocks", "close_line", "open_regular", "torn"]
 
 BLOCK = 1 << 16
 """Bytes per read: small enough that the allocator reuses its memory without the system, so memory stays constant."""
@@ -32,7 +32,7 @@ body_of = itemgetter(slice(-_TAIL_SIZE))
 """Return a line up to the comma before ``"crc"``: a record's JSON without its closing brace."""
 
 
-class Block(NamedTuple):
+class CheckedBlock(NamedTuple):
     """Consecutive sound lines."""
 
     line: int
@@ -119,7 +119,7 @@ def checked_blocks(
     faults: list[Fault] | None = None,
     size: int = BLOCK,
     start: Place = Place(),  # noqa: B008  a Place is immutable
-) -> Iterator[Block]:
+) -> Iterator[CheckedBlock]:
     r"""Read a log in blocks of whole lines, and check each line's ending and checksum.
 
     The records themselves are not checked. Memory does not grow with the file.
@@ -140,7 +140,7 @@ def checked_blocks(
 
     Yields
     ------
-    Block
+    CheckedBlock
         The sound lines before the first fault.
 
     Raises
@@ -168,7 +168,7 @@ def checked_blocks(
                     sound = next(index for index, text in enumerate(lines) if _TAIL(text) != _tails(crcs[index : index + 1]))
                     found, chain = _line_by_line(str(path), [text[:-1] for text in lines], line, offset, chain)
                 if whole and sound:
-                    yield Block(line, offset, lines[:sound], crcs[sound - 1])
+                    yield CheckedBlock(line, offset, lines[:sound], crcs[sound - 1])
                 whole = whole and not found
                 _report(found, session_dir, faults)
                 line += len(lines)

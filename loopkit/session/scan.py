@@ -16,7 +16,7 @@ from loopkit.contract.json_position import first_difference
 from loopkit.contract.records import LogRecord, UsageRecord, decode_record
 from loopkit.encoding import find_unencodable
 from loopkit.ids import TIME
-from loopkit.session.journal import Block, Fault, body_of, checked_blocks, torn
+from loopkit.session.journal import CheckedBlock, Fault, body_of, checked_blocks, torn
 from loopkit.session.order import Order
 
 __all__ = ["End", "decode_block", "read_log"]
@@ -79,12 +79,12 @@ def read_log(path: Path, order: Order, records: list[LogRecord], *, session_dir:
     return end
 
 
-def decode_block(block: Block) -> tuple[list[LogRecord], str]:
+def decode_block(block: CheckedBlock) -> tuple[list[LogRecord], str]:
     """Decode the lines of a block strictly.
 
     Parameters
     ----------
-    block : Block
+    block : CheckedBlock
         Lines with checked endings and checksums.
 
     Returns

@@ -16,7 +16,7 @@ import ipywidgets as ipw
 
 from loopkit.errors import LoopkitError
 from loopkit.reprs import Card
-from loopkit.widgets.rendering import Block, Page, as_html, as_text
+from loopkit.widgets.rendering import Page, PageBlock, as_html, as_text
 
 __all__ = ["Panel", "descendants"]
 
@@ -71,13 +71,13 @@ class Panel:
         kind = "application/vnd.jupyter.widget-view+json"
         return {kind: self._widgets[0]._repr_mimebundle_()[kind]}
 
-    def _failure(self) -> list[Block]:
+    def _failure(self) -> list[PageBlock]:
         """Return the error as a block."""
         if self.error is None:
             return []
         first, *notes = traceback.format_exception_only(self.error)
         text = str(self.error) if isinstance(self.error, LoopkitError) else first
-        return [Block("error", "\n".join([text, *notes]).strip())]
+        return [PageBlock("error", "\n".join([text, *notes]).strip())]
 
     def paint(self) -> None:
         """Update the widgets, if there are any, to the current state."""

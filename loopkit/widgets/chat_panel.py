@@ -19,8 +19,8 @@ from loopkit.loop.opening import resume_like
 from loopkit.reprs import Card
 from loopkit.session.layout import session_directories
 from loopkit.widgets.base import Panel
-from loopkit.widgets.rendering import Block, as_html
-from loopkit.widgets.transcript import Transcript
+from loopkit.widgets.rendering import PageBlock, as_html
+from loopkit.widgets.transcript import ChatTranscript
 
 __all__ = ["ChatPanel"]
 
@@ -68,7 +68,7 @@ class ChatPanel(Panel):
         self.loop = loop
         self.turn: Turn | None = None
         self._length = 0
-        self._painted: list[Block] = []
+        self._painted: list[PageBlock] = []
         self._read()
 
     def ask(self, text: str) -> None:
@@ -151,7 +151,7 @@ class ChatPanel(Panel):
 
     def _read(self) -> None:
         """Build the transcript from the log."""
-        self._transcript = Transcript(record for epoch in self.loop.session.epochs for record in epoch.records)
+        self._transcript = ChatTranscript(record for epoch in self.loop.session.epochs for record in epoch.records)
         self._length = self._records()
 
     def _card(self) -> Card:
@@ -162,7 +162,7 @@ class ChatPanel(Panel):
     def _state(self) -> str:
         return "running" if self.running else "failed" if self.error else "idle"
 
-    def _page(self) -> list[Block]:
+    def _page(self) -> list[PageBlock]:
         settled, writing = self._transcript.blocks()
         return [*settled, *writing]
 
@@ -199,7 +199,7 @@ class ChatPanel(Panel):
         if settled != self._painted:  # usually only the last block has changed
             self._painted, self._past.value = settled, as_html(settled)
         self._now.value = as_html([*writing, *self._failure()])
-        self._status.value = as_html([Block("", repr(self))])
+        self._status.value = as_html([PageBlock("", repr(self))])
         for widget in (self._send, self._go_on, self._resume):
             widget.disabled = self.running
         self._stop.disabled = not self.running

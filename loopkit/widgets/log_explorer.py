@@ -25,7 +25,7 @@ from loopkit.reprs import Card, counted
 from loopkit.session.session import Session
 from loopkit.widgets.base import Panel
 from loopkit.widgets.log_tables import cells, epochs_of, requests_of, sessions_of
-from loopkit.widgets.rendering import Block, Page, Table, as_html, table_lines
+from loopkit.widgets.rendering import Page, PageBlock, Table, as_html, table_lines
 from loopkit.widgets.request_details import conversation, loss
 
 __all__ = ["LogExplorer"]
@@ -89,9 +89,9 @@ class LogExplorer(Panel):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.logs = self.home if isinstance(self.home, Logs) else load(self.home, errors=self.errors)
-        self._notes = [Block("note", str(warning.message)) for warning in caught]
+        self._notes = [PageBlock("note", str(warning.message)) for warning in caught]
         if problems := len(self.logs.problems):
-            self._notes.append(Block("problems", f"{problems:,}; see logs.problems"))
+            self._notes.append(PageBlock("problems", f"{problems:,}; see logs.problems"))
         self._sessions = sessions_of(self.logs)
         self.open()
 
@@ -112,7 +112,7 @@ class LogExplorer(Panel):
         InvalidConfig
             If the logs have no such session, epoch or request.
         """
-        frame, chosen, page = self._sessions, list[Block](), 1
+        frame, chosen, page = self._sessions, list[PageBlock](), 1
         if session is not None:
             frame = epochs_of(self.logs, session)
             if epoch is None and len(frame) == 1:
@@ -146,9 +146,9 @@ class LogExplorer(Panel):
         """Number of pages at this level."""
         return max(1, -(-len(self._frame) // self.rows))
 
-    def _details(self, session: str, epoch: int, request: int) -> list[Block]:
+    def _details(self, session: str, epoch: int, request: int) -> list[PageBlock]:
         row = self.logs.sessions.set_index("session").loc[session]
-        blocks = [Block(f"request {request}", f"epoch {epoch} of {session}")]
+        blocks = [PageBlock(f"request {request}", f"epoch {epoch} of {session}")]
         losses = self.logs.cache_loss
         of = losses[(losses["session"] == session) & (losses["epoch"] == epoch) & (losses["request"] == request)]
         blocks += [block for found in of.to_dict("records") for block in loss(found)]
@@ -163,9 +163,9 @@ class LogExplorer(Panel):
     def _card(self) -> Card:
         return self.logs._card()._replace(title="LogExplorer")
 
-    def _title(self) -> Block:
+    def _title(self) -> PageBlock:
         of = "sessions" if self.session is None else self.session if self.epoch is None else f"{self.session}, epoch {self.epoch}"
-        return Block(of, f"page {self.page:,} of {self.pages:,}, {counted(len(self._frame), 'row')}")
+        return PageBlock(of, f"page {self.page:,} of {self.pages:,}, {counted(len(self._frame), 'row')}")
 
     def _table(self) -> Table:
         return Table([*self._frame.columns], cells(self._shown()))

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from loopkit.reprs import escaped, shown
 
-__all__ = ["Block", "Page", "Table", "as_html", "as_text", "table_lines"]
+__all__ = ["Page", "PageBlock", "Table", "as_html", "as_text", "table_lines"]
 
 CELL = 40
 "Maximum length of a table cell, in characters."
@@ -18,7 +18,7 @@ CELL = 40
 _STYLE = 'style="white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.5"'
 
 
-class Block(NamedTuple):
+class PageBlock(NamedTuple):
     """Text with a heading."""
 
     head: str
@@ -34,7 +34,7 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
 
 
-Page: TypeAlias = Iterable[Block | Table]
+Page: TypeAlias = Iterable[PageBlock | Table]
 
 
 def as_text(page: Page) -> str:
@@ -42,7 +42,7 @@ def as_text(page: Page) -> str:
 
     Examples
     --------
-    >>> print(as_text([Block("you", "Hi."), Block("note"), Table(["request", "lost"], [["1", "0"], ["2", "1,000"]])]))
+    >>> print(as_text([PageBlock("you", "Hi."), PageBlock("note"), Table(["request", "lost"], [["1", "0"], ["2", "1,000"]])]))
     you: Hi.
     note
     request   lost
@@ -82,13 +82,13 @@ def as_html(page: Page) -> str:
 
     Examples
     --------
-    >>> as_html([Block("<b>", "1 < 2")])
+    >>> as_html([PageBlock("<b>", "1 < 2")])
     '<div style="white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.5"><b>&lt;b&gt;:</b> 1 &lt; 2</div>'
     """
     return "".join(_table(part) if isinstance(part, Table) else _block(part) for part in page)
 
 
-def _block(block: Block) -> str:
+def _block(block: PageBlock) -> str:
     head, text = escaped(shown(block.head)), escaped(shown(block.text))
     if block.folded:
         return f"<details {_STYLE}><summary>{head}</summary>{text}</details>"

@@ -23,7 +23,7 @@ from loopkit.server.transport.cancellation import Cancellation
 from loopkit.session.session import Session
 from loopkit.widgets.base import Panel
 from loopkit.widgets.log_tables import cells
-from loopkit.widgets.rendering import Block, Page, Table, as_html
+from loopkit.widgets.rendering import Page, PageBlock, Table, as_html
 
 __all__ = ["Replay"]
 
@@ -144,7 +144,7 @@ class Replay(Panel):
 
     def _page(self) -> Page:
         if not self._rows:
-            return [Block("variants", ", ".join(CHOICE))]
+            return [PageBlock("variants", ", ".join(CHOICE))]
         known = [column for column in zip(COLUMNS.values(), *self._rows) if any(column[1:])]  # one repeat has no interval
         header, *rows = zip(*known)
         return [Table(header, rows)]
@@ -161,5 +161,5 @@ class Replay(Panel):
     def _paint(self) -> None:
         self._start.disabled, self._stop.disabled = self.running, not self.running
         self._bar.max, self._bar.value = max(self._total, 1), self._done
-        state = Block(self.state, f"{self._done:,} of {counted(self._total, 'request')}")
+        state = PageBlock(self.state, f"{self._done:,} of {counted(self._total, 'request')}")
         self._below.value = as_html([state, *self._page(), *self._failure()])

@@ -15,13 +15,13 @@ from loopkit.encoding import decode, encode
 from loopkit.reprs import shown
 from loopkit.session.session import Session
 from loopkit.session.store import Epoch
-from loopkit.widgets.rendering import Block
-from loopkit.widgets.transcript import Transcript, lost_line
+from loopkit.widgets.rendering import PageBlock
+from loopkit.widgets.transcript import ChatTranscript, lost_line
 
 __all__ = ["conversation", "loss"]
 
 
-def conversation(session: Session, epoch: int, request: int) -> Iterator[Block]:
+def conversation(session: Session, epoch: int, request: int) -> Iterator[PageBlock]:
     """Yield the messages that a request added, the response, and how its bytes differ from the previous request.
 
     Parameters
@@ -34,9 +34,9 @@ def conversation(session: Session, epoch: int, request: int) -> Iterator[Block]:
     place = session.epochs[epoch]
     added, answer = _records(place, request)
     if request == 1:
-        yield Block("added: system prompt", place.baseline.system, folded=True)
+        yield PageBlock("added: system prompt", place.baseline.system, folded=True)
         if place.baseline.tools:
-            yield Block("added: tools", ", ".join(tool.function.name for tool in place.baseline.tools))
+            yield PageBlock("added: tools", ", ".join(tool.function.name for tool in place.baseline.tools))
     yield from (block._replace(head=f"added: {block.head}") for block in _blocks(added))
     yield from (block._replace(head=f"response: {block.head}") for block in _blocks(answer))
     yield from _bytes(session, epoch, request)
@@ -56,13 +56,13 @@ def _records(epoch: Epoch, request: int) -> tuple[list[LogRecord], list[LogRecor
     return messages[since:-1], messages[-1:]
 
 
-def _blocks(records: list[LogRecord]) -> list[Block]:
-    blocks = Transcript(records).blocks()[0]
+def _blocks(records: list[LogRecord]) -> list[PageBlock]:
+    blocks = ChatTranscript(records).blocks()[0]
     calls = [call for record in records[-1:] if isinstance(record, Assistant) for call in record.calls()]
-    return [*blocks, *(Block(f"calls {call.function.name}", call.function.arguments) for call in calls)]
+    return [*blocks, *(PageBlock(f"calls {call.function.name}", call.function.arguments) for call in calls)]
 
 
-def _bytes(session: Session, epoch: int, request: int) -> Iterator[Block]:
+def _bytes(session: Session, epoch: int, request: int) -> Iterator[PageBlock]:
     last = None
     for part in session.epochs[max(0, epoch - 1) : epoch + 1]:
         for _, record, sent in replayed(part.start, part.baseline, part.records):
@@ -70,25 +70,25 @@ def _bytes(session: Session, epoch: int, request: int) -> Iterator[Block]:
                 if last is not None:
                     parted = divergence(last, sent)
                     extends = f"{sent.size - last.size:,} appended to the {last.size:,} of the previous request"
-                    yield Block("bytes", extends if parted is None else str(parted))
+                    yield PageBlock("bytes", extends if parted is None else str(parted))
                 return
             last = sent
 
 
-def loss(row: Mapping[Any, Any]) -> Iterator[Block]:
+def loss(row: Mapping[Any, Any]) -> Iterator[PageBlock]:
     """Yield the cause, the differing bytes and the evidence of a row of ``logs.cache_loss``."""
     known: dict[str, Any] = {name: None if pd.isna(value) else value for name, value in row.items()}
-    yield Block(
+    yield PageBlock(
         "lost", lost_line(known["lost_tokens"], known["cause"], known["certainty"], known["fixable_by"], known["location"])
     )
     if todo := advice(known["cause"]):
-        yield Block("what to do", todo)
+        yield PageBlock("what to do", todo)
     evidence = {} if known["evidence"] is None else decode(known["evidence"], dict[str, Any])
     if "was" in evidence and "now" in evidence:
         before = evidence.get("before", "")
         place = ", ".join(f"{name} {evidence[name]}" for name in ("byte", "token", "culprit", "how") if name in evidence)
-        yield Block("differs", place)
-        yield from (Block(name, f"{before}[{evidence[name]}]") for name in ("was", "now"))
+        yield PageBlock("differs", place)
+        yield from (PageBlock(name, f"{before}[{evidence[name]}]") for name in ("was", "now"))
     if evidence:
         lines = (f"{shown(name, 40)}: {shown(encode(value).decode(), 400)}" for name, value in evidence.items())
-        yield Block("evidence", "\n".join(lines), folded=True)
+        yield PageBlock("evidence", "\n".join(lines), folded=True)

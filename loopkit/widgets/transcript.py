@@ -12,16 +12,16 @@ from loopkit.loop.display import NEXT_STEPS
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent, add_up
 from loopkit.reprs import counted, shown
 from loopkit.server.completion.assembly import Progress, ReasoningDelta, TextDelta
-from loopkit.widgets.rendering import Block
+from loopkit.widgets.rendering import PageBlock
 
-__all__ = ["Transcript", "lost_line"]
+__all__ = ["ChatTranscript", "lost_line"]
 
 KEPT = 200
 "Maximum number of blocks. The log has all of them."
 INTERRUPTED = "the unfinished response was not logged. Ask again, or press Continue if tool results wait for a response"
 
 
-class Transcript:
+class ChatTranscript:
     """Blocks of a conversation.
 
     Parameters
@@ -31,18 +31,18 @@ class Transcript:
 
     Examples
     --------
-    >>> transcript = Transcript([User(time="2026-11-30T07:31:05.000000Z", content="Hi.")])
+    >>> transcript = ChatTranscript([User(time="2026-11-30T07:31:05.000000Z", content="Hi.")])
     >>> transcript.take(TextDelta("Do"))
     >>> transcript.take(TextDelta("ne."))
     >>> transcript.blocks()
-    ([Block(head='you', text='Hi.', folded=False)], [Block(head='model', text='Done.', folded=False)])
+    ([PageBlock(head='you', text='Hi.', folded=False)], [PageBlock(head='model', text='Done.', folded=False)])
     """
 
     def __init__(self, records: Iterable[LogRecord] = ()) -> None:
         self._lock = threading.RLock()  # one thread adds events, another reads
         self.requests = self.lost_tokens = 0
         self.usage = Usage()
-        self._settled: deque[Block] = deque(maxlen=KEPT)
+        self._settled: deque[PageBlock] = deque(maxlen=KEPT)
         self._gone = 0
         self._calls: deque[str] = deque()
         self._clear()
@@ -54,16 +54,16 @@ class Transcript:
         self._answer: list[str] = []
         self._doing = ""
 
-    def blocks(self) -> tuple[list[Block], list[Block]]:
+    def blocks(self) -> tuple[list[PageBlock], list[PageBlock]]:
         """Return the finished blocks, and the blocks that are still being written."""
         with self._lock:
             parts = counted(self._gone, "earlier part is", "earlier parts are")
-            gone = [Block("…", f"{parts} only in the log")] if self._gone else []
+            gone = [PageBlock("…", f"{parts} only in the log")] if self._gone else []
             return [*gone, *self._settled], self._unsettled()
 
-    def _unsettled(self) -> list[Block]:
+    def _unsettled(self) -> list[PageBlock]:
         thought, answer = "".join(self._thought), "".join(self._answer)
-        parts = [Block("thought", thought, folded=True), Block("model", answer), Block("now", self._doing)]
+        parts = [PageBlock("thought", thought, folded=True), PageBlock("model", answer), PageBlock("now", self._doing)]
         return [part for part in parts if part.text]
 
     def counts(self) -> list[tuple[str, str]]:
@@ -72,11 +72,11 @@ class Transcript:
 
     def asked(self, text: str) -> None:
         """Add a user message."""
-        self._add(Block("you", text))
+        self._add(PageBlock("you", text))
 
     def note(self, text: str) -> None:
         """Add a note."""
-        self._add(Block("note", text))
+        self._add(PageBlock("note", text))
 
     def take(self, event: TurnEvent | LogRecord) -> None:
         """Add an event or a log record."""
@@ -109,21 +109,23 @@ class Transcript:
                 self._settle()
                 arguments = self._calls.popleft() if self._calls else ""
                 text = f"{shown(arguments, 400)}\n→ {event.content}"
-                self._add(Block(f"tool {event.name} → {event.status}", text, folded=True))
+                self._add(PageBlock(f"tool {event.name} → {event.status}", text, folded=True))
             case UsageRecord():
                 self._settle()
                 self.requests += 1
                 self.usage = add_up([self.usage, event.usage])
-                self._add(Block(f"request {event.request}", ", ".join(map(" ".join, _counts(event.usage)))))
+                self._add(PageBlock(f"request {event.request}", ", ".join(map(" ".join, _counts(event.usage)))))
             case CacheLoss():
                 self.lost_tokens += event.lost_tokens
                 self._add(
-                    Block("lost", lost_line(event.lost_tokens, event.cause, event.certainty, event.fixable_by, event.location))
+                    PageBlock(
+                        "lost", lost_line(event.lost_tokens, event.cause, event.certainty, event.fixable_by, event.location)
+                    )
                 )
             case EpochEnd():
-                self._add(Block("epoch ended", event.reason))
+                self._add(PageBlock("epoch ended", event.reason))
             case SessionStart() if event.epoch:
-                self._add(Block("epoch", str(event.epoch)))
+                self._add(PageBlock("epoch", str(event.epoch)))
             case Stopped():
                 self._stopped(event.reason)
             case _:
@@ -133,7 +135,7 @@ class Transcript:
         self._settle()
         if reason != "done":
             then = INTERRUPTED if reason == "interrupted" else NEXT_STEPS.get(reason, "")
-            self._add(Block("stopped", "; ".join(filter(None, (reason, then)))))
+            self._add(PageBlock("stopped", "; ".join(filter(None, (reason, then)))))
 
     def ended(self) -> None:
         """Finish the turn, also after an error."""
@@ -146,7 +148,7 @@ class Transcript:
             self._add(part)
         self._clear()
 
-    def _add(self, block: Block) -> None:
+    def _add(self, block: PageBlock) -> None:
         with self._lock:
             self._gone += len(self._settled) == KEPT
             self._settled.append(block)

@@ -95,10 +95,8 @@ def test_clicking_goes_down_to_a_request_and_up_again(tmp_path: Path) -> None:
         assert explorer.request == 13
         assert explorer.page == 2
         assert [line.button_style for line in explorer._lines[:3]] == ["", "info", ""]
-        assert (
-            "2,100 tokens lost because another request used the slot in between (slot_taken, confirmed, fixable by server, at slot 0)"
-            in explorer._below.value
-        )
+        why = "because another request used the slot in between (slot_taken, confirmed, fixable by server, at slot 0)"
+        assert f"2,100 tokens lost {why}" in explorer._below.value
         assert "taken_by: &quot;b&quot;" in explorer._below.value
         buttons(explorer)["Up"].click()
         assert explorer.session is None
