@@ -64,7 +64,7 @@ class Replay(Panel):
     ...         panel
     Done.
     Done.
-    Replay of session s: state done, unchanged processed 75 lost 0, live_system processed 156 lost 46, … 1 more
+    Replay of session s: state done, unchanged 75 processed, 0 lost, live_system 156 processed, 46 lost, … 1 more
     """
 
     def __init__(self, session: Session, server: Server, *, home: str | Path | None = None) -> None:
@@ -137,7 +137,7 @@ class Replay(Panel):
         names = list(COLUMNS)
         read, lost = names.index("read_tokens"), names.index("lost_tokens")
         facts = [("state", self.state), ("requests", f"{self._done:,} of {self._total:,}")]
-        facts += [(row[0], f"processed {row[read]} lost {row[lost]}") for row in self._rows]
+        facts += [(row[0], f"{row[read]} processed, {row[lost]} lost") for row in self._rows]
         return Card(f"Replay of session {self.session.id}", facts, spare=("requests",))
 
     def _page(self) -> Page:

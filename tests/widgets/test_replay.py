@@ -52,7 +52,7 @@ def test_the_comparison_fills_in_run_by_run(session: Session, tiny: Server) -> N
         assert int(rows["lost_tokens"]["unchanged"]) == 0
         lost, read = int(rows["lost_tokens"]["live_system"]), int(rows["read_tokens"]["live_system"])
         assert lost > 0
-        assert f"<th>live_system</th><td>processed {read:,} lost {lost:,}</td>" in panel._repr_html_()
+        assert f"<th>live_system</th><td>{read:,} processed, {lost:,} lost</td>" in panel._repr_html_()
         assert f">{read:,}</td>" in panel._below.value
         assert "system_changed" in str(panel)
         assert (panel._start.disabled, panel._stop.disabled) == (False, True)
@@ -74,7 +74,7 @@ def test_stop_cuts_the_request_under_way_and_keeps_what_was_measured(tmp_path: P
             panel._stop.click()
             assert script.requests[2].hung_up.wait(5)
             panel.wait()
-            assert repr(panel).startswith("Replay of session s: state stopped, requests 1 of 2, unchanged processed 30")
+            assert repr(panel).startswith("Replay of session s: state stopped, requests 1 of 2, unchanged 30 processed")
             assert not panel.running
         assert load(tmp_path).sessions["source"].tolist() == ["loopkit", "replay"]
 
