@@ -1,4 +1,4 @@
-"""Anthropic. Facts from its documentation on prompt caching, November 2026."""
+"""Anthropic. Facts from its documentation on prompt caching and the types of its SDK 2.14.0, November 2026."""
 
 from __future__ import annotations
 
@@ -24,11 +24,27 @@ LOOKBACK = 20
 class Anthropic(HostedProvider):
     """Anthropic: prefixes that end at a break point, kept for 5 minutes or an hour.
 
-    What a request read from the cache and wrote to it is what the next request can find.
+    What a request read from the cache and wrote to it is what the next request can find. A prompt is cached in the order tools,
+    system, messages, with up to 4 break points (``cache_control``). At each one, the cache is searched up to 20 content blocks
+    back. A read renews the time to live, which counts from the start of the request. Other requests can read an entry once the
+    first response has begun, so parallel first requests all write.
+
+    ``usage.input_tokens`` excludes cached tokens: the prompt is ``input_tokens + cache_creation_input_tokens +
+    cache_read_input_tokens``. A prompt below the model's minimum gives 0 for both cache counts.
     """
 
     name: ClassVar[str] = "anthropic"
-    retention: ClassVar[Retention] = Retention(kept_at_least=None, gone_after=FIVE_MINUTES)
+    minimums: ClassVar[Mapping[str, int]] = {
+        **dict.fromkeys(("opus-5", "fable-5.1", "mythos-5.1"), 512),
+        **dict.fromkeys(("opus-4.8", "opus-4.1", "opus-4", "sonnet-5", "sonnet-4.6", "sonnet-4.5", "sonnet-4"), 1024),
+        **dict.fromkeys(("opus-4.7", "haiku-3.5"), 2048),
+        **dict.fromkeys(("opus-4.6", "opus-4.5", "haiku-4.5"), 4096),
+    }
+    retentions: ClassVar[Mapping[str, Retention]] = {
+        "5m": Retention(kept_at_least=None, gone_after=FIVE_MINUTES, counted_from="request"),
+        "1h": Retention(kept_at_least=None, gone_after=ONE_HOUR, counted_from="request"),
+    }
+    retention: ClassVar[Retention] = retentions["5m"]
     header_prefix: ClassVar[str] = "anthropic-"
     log_names: ClassVar[frozenset[str]] = frozenset(["anthropic"])
     verdicts: ClassVar[Mapping[str, tuple[str, FixableBy]]] = {
@@ -43,6 +59,9 @@ class Anthropic(HostedProvider):
         if previous.cached_tokens is not None and previous.cache_write_tokens is not None:
             return Kept(previous.cached_tokens + previous.cache_write_tokens, 1, exact=True)
         return super().kept(previous, block)
+
+    def cache_write_seconds(self, *, one_hour: bool = False) -> float | None:
+        return self.retentions["1h" if one_hour else "5m"].gone_after
 
     def wrote_response(self, response: Mapping[str, Any]) -> bool:
         usage = response.get("usage")

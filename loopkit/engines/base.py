@@ -24,12 +24,15 @@ class Kept(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """How long a provider keeps an unused prefix, in seconds."""
+    """How long a provider keeps an unused prefix under one setting, in seconds."""
 
     kept_at_least: float | None
     "The prefix is in the cache until then, unless evicted; None if unknown."
     gone_after: float | None
     "The prefix is gone after this; None if unknown."
+    counted_from: Literal["request", "response"] | None = None
+    """The time counts from the start of the last request that used the prefix, or from the end of its response. None if unknown.
+    Diagnoses measure from the response. That gap is the shorter one, so it never overstates how long a prefix was unused."""
 
 
 class Engine:
@@ -57,12 +60,16 @@ class Engine:
     "True if the tokens that an unbroken prefix finds in the cache are known exactly."
     minimum: ClassVar[int] = 0
     "Prefixes with fewer tokens are not cached."
+    minimums: ClassVar[Mapping[str, int]] = {}
+    "Documented minimum per model, in tokens, where one number does not fit all models. Expectations do not use it yet."
     processes_last_token: ClassVar[bool] = False
     "True if at least the last prompt token is always processed, so that a whole prompt is never reported as cached."
     keeps_completions: ClassVar[bool | None] = None
     "True if the tokens of a completion can be reused by the next prompt; None if unknown."
     retention: ClassVar[Retention | None] = None
-    "How long an unused prefix is kept; None for servers without a time limit."
+    "How long an unused prefix is kept by default; None if no time limit is known."
+    retentions: ClassVar[Mapping[str, Retention]] = {}
+    "How long an unused prefix is kept under each setting that a request can choose."
 
     has_slots: ClassVar[bool] = False
     "True for llama.cpp's slots, with their counters, their saved files and the endpoint that erases them."
@@ -102,6 +109,21 @@ class Engine:
         exact = self.exact and block is None and previous.completion_tokens is not None
         tokens = prompt + max(0, (previous.completion_tokens or 0) - 1) if exact else prompt
         return Kept(tokens, self.block if block is None else block, exact)
+
+    def cache_write_seconds(self, *, one_hour: bool = False) -> float | None:
+        """Return how long the provider keeps tokens that a request wrote to the cache.
+
+        Parameters
+        ----------
+        one_hour : bool
+            True if the request paid for an hour.
+
+        Returns
+        -------
+        float or None
+            Seconds. None if the provider has no writes that are paid by time.
+        """
+        return None
 
     def wrote_response(self, response: Mapping[str, Any]) -> bool:
         """Return True if only this engine writes such a response.

@@ -1,4 +1,4 @@
-"""OpenAI. Facts from its documentation on prompt caching, November 2026."""
+"""OpenAI. Facts from its documentation on prompt caching and the docstrings of its SDK 3.57.0, November 2026."""
 
 from __future__ import annotations
 
@@ -13,12 +13,24 @@ __all__ = ["OpenAI"]
 
 
 class OpenAI(HostedProvider):
-    """OpenAI: prefixes of at least 1,024 tokens, in steps of 128, kept for 5 to 10 minutes and at most for an hour."""
+    """OpenAI: prefixes of at least 1,024 tokens, in steps of 128, kept for 5 to 10 minutes and at most for an hour.
+
+    These are the rules up to GPT-5.5. A request is routed by a hash of its first 256 tokens or so, and by ``prompt_cache_key``.
+    More than about 15 requests a minute for one prefix and key overflow to other machines. ``prompt_cache_retention: "24h"``
+    asks for the extended cache.
+
+    From GPT-5.6 on there are break points, with a time to live of 30 minutes or 12 hours in ``prompt_cache_options``. There is no
+    rounding to 128 tokens, and no match of a shorter prefix without a break point. Expectations do not use these rules yet.
+    """
 
     name: ClassVar[str] = "openai"
     block: ClassVar[int] = 128
     minimum: ClassVar[int] = 1024
-    retention: ClassVar[Retention] = Retention(kept_at_least=300.0, gone_after=3600.0)
+    retentions: ClassVar[Mapping[str, Retention]] = {
+        "in_memory": Retention(kept_at_least=300.0, gone_after=3600.0),
+        "24h": Retention(kept_at_least=None, gone_after=86_400.0),
+    }
+    retention: ClassVar[Retention] = retentions["in_memory"]
     header_prefix: ClassVar[str] = "openai-"
     log_names: ClassVar[frozenset[str]] = frozenset(
         [

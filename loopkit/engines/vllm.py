@@ -1,4 +1,4 @@
-"""vLLM. Facts from its source (kv_cache_manager) and from a real server, version 0.32."""
+"""vLLM. Facts from its source (kv_cache_manager) and from a real server on a CPU, version 0.32, December 2026."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ __all__ = ["VLLM"]
 class VLLM(OwnServer):
     """vLLM: whole blocks of tokens, kept by a hash chain. The last prompt token is always processed.
 
-    The block is 16 tokens by default on a GPU and 128 on a CPU; ``--block-size`` sets it.
+    The block is 16 tokens by default on a GPU and 128 on a CPU; ``--block-size`` sets it. ``/metrics`` reports it as
+    ``vllm:cache_config_info{block_size=…}``. Expectations do not use the reported block yet. Completions of hybrid models and
+    of models with a sliding window are not kept.
     """
 
     name: ClassVar[str] = "vllm"

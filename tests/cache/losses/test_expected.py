@@ -26,8 +26,6 @@ def usage(prompt: int | None = None, cached: int | None = None, written: int | N
         ("nothing reported before", usage(), usage(580, 10), "llama.cpp", (None, False, 0, None)),
         ("nothing reported now", usage(549, 0, 8), usage(), "llama.cpp", (None, False, 0, None)),
         ("completion not reported: a bound", usage(549, 0), usage(1580, 500), "llama.cpp", (549, False, 49, None)),
-        ("vllm keeps blocks of 16", usage(100, 0, 30), usage(200, 128), "vllm", (128, True, 0, "granularity")),
-        ("vllm lost a block", usage(100, 0, 30), usage(200, 112), "vllm", (128, True, 16, None)),
         (
             "unknown engine: under two blocks is no loss",
             usage(1000, 0, 30),

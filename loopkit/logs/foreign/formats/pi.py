@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import astuple
 
+from loopkit import engines
 from loopkit.contract.provenance import Record, Role
 from loopkit.contract.records import Usage
-from loopkit.engines.anthropic import FIVE_MINUTES, ONE_HOUR, Anthropic
 from loopkit.logs.foreign.entries import (
     IMPLAUSIBLE,
     CompactionEntry,
@@ -205,7 +205,7 @@ class _SessionReader:
         started = None if message is None else message.timestamp
         cache_write = usage.cache_write or usage.cache_write1h
         engine = engine_name(provider)
-        ttl = ONE_HOUR if usage.cache_write1h else FIVE_MINUTES
+        ttl = engines.find(engine).cache_write_seconds(one_hour=bool(usage.cache_write1h))
         return RequestEntry(
             **link,
             key=(message and message.response_id) or f"{link['id']} {started or entry.timestamp}",
@@ -214,7 +214,7 @@ class _SessionReader:
             usage=usage.to_usage(),
             finish_reason=None if message is None else message.stop_reason,
             sent=int(started * 1000) if isinstance(started, (int, float)) and 0 <= started < LARGEST else None,
-            kept_seconds=ttl if cache_write and engine == Anthropic.name else None,
+            kept_seconds=ttl if cache_write else None,
         )
 
 
