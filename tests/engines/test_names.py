@@ -31,8 +31,10 @@ def value_parts(node: ast.AST | None) -> Iterator[ast.AST]:
         for item in node.elts:
             yield from value_parts(item)
     elif isinstance(node, ast.Dict):
-        for item in (*node.keys, *node.values):
-            yield from value_parts(item)
+        for key in node.keys:
+            yield from value_parts(key)
+        for value in node.values:
+            yield from value_parts(value)
     elif isinstance(node, (ast.Starred, ast.NamedExpr)):
         yield from value_parts(node.value)
     elif isinstance(node, ast.IfExp):
