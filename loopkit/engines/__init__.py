@@ -1,7 +1,8 @@
 """Inference engines and providers: one module each, with all that loopkit knows about it.
 
 `find` returns an engine by its name. No other module compares an engine's name; it asks the engine instead. To add an engine,
-write a module with a subclass of `Engine` and add it to `ENGINES`.
+write a module with a subclass of `Engine`, add it to `ENGINES`, and write a module of tests in ``tests/engines``. `rules` has the
+rules that several engines share. `evidence` has what a diagnosis is made from.
 """
 
 from __future__ import annotations
