@@ -10,7 +10,7 @@ from pathlib import Path
 
 from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.ids import ProjectId, QueryId, RunId
-from loopkit.memory.types import Chunk, Level, MemoryNode
+from loopkit.memory.nodes import Chunk, Level, MemoryNode
 
 RECORDS = (
     Record(Role.User, "¿Hay luz en Lima? é e\u0301 \u2028 😀\r\n", "2026-11-30T07:31:05.000000Z", Provenance("lima/0", 0)),

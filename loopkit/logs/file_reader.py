@@ -1,4 +1,4 @@
-"""``read_file``: recognise the format of one log and read it.
+"""``read_file``: tell loopkit's own logs from other tools' by their first bytes, and read one file.
 
 The first bytes and the neighbouring files decide, not the name. Each call is independent, so it can run on any executor.
 """

@@ -1,4 +1,4 @@
-"""Summaries of logs as lines of text: sessions, losses by cause with advice, problems."""
+"""The text of ``loopkit show``: sessions, losses by cause with advice, problems."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopkit.cache.losses.causes import advice, because
+from loopkit.cache.losses.cause_texts import advice, because
 from loopkit.logs.collection import Logs
 from loopkit.reprs import counted, shown
 

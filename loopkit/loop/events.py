@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from loopkit.cache.losses.causes import because
+from loopkit.cache.losses.cause_texts import because
 from loopkit.contract.records import CacheLoss, EpochEnd, ToolResult, Usage, UsageRecord
 from loopkit.reprs import Card, counted
 from loopkit.server.completion.assembly import Delta

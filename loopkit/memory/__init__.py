@@ -6,7 +6,7 @@ from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.ids import ProjectId, QueryId, RunId
 from loopkit.memory.memory import Memory
 from loopkit.memory.model import ServerModel
-from loopkit.memory.types import Chunk, Level, MemoryNode
+from loopkit.memory.nodes import Chunk, Level, MemoryNode
 from loopkit.server.client import Server
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Building memory: fold evidence into a memory for each query, and these memories into a project's synthesis.
+"""Building memory: register a query, fold evidence into its memory step by step, and render the memory block.
 
 A step is one model call: (query, memory so far, new evidence) → new memory. The key of a step is its input, and a finished step
 is never repeated, so an interrupted build continues where it stopped. All prompts of a fold begin with the same bytes. A model
@@ -17,9 +17,9 @@ from loopkit.errors import InvalidConfig
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash, Timestamp
 from loopkit.memory.ingest import Count, begin_run
 from loopkit.memory.lines import NodeLine, QueryLine, StepLine
+from loopkit.memory.nodes import Level, MemoryNode
 from loopkit.memory.recall import read_node, text_of
 from loopkit.memory.store import Store
-from loopkit.memory.types import Level, MemoryNode
 from loopkit.reprs import Card
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import assert_never
 from loopkit.contract.provenance import Record
 from loopkit.encoding import encode, encode_texts, sha256
 from loopkit.memory.lines import ChunkLine, Line, NodeLine, QueryLine, RunLine, SourceLine, StepLine
-from loopkit.memory.types import Level, MemoryNode
+from loopkit.memory.nodes import Level, MemoryNode
 
 __all__ = ["VERSION", "apply", "connect", "create", "dump_lines", "is_local", "record_keys"]
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from loopkit.memory.nodes import Level
 from loopkit.memory.recall import Evidence, ancestors
-from loopkit.memory.types import Level
 
 __all__ = ["Lineage", "edges", "lineage", "nodes"]
 

@@ -16,9 +16,9 @@ from loopkit.ids import ProjectId, RunId, SessionId, Timestamp
 from loopkit.logs.problems import Problem
 from loopkit.memory.database import record_keys
 from loopkit.memory.lines import ChunkLine, NodeLine, RunLine, SourceLine
+from loopkit.memory.nodes import Chunk, Level, MemoryNode, as_line, need_count
 from loopkit.memory.sources import Transcript
 from loopkit.memory.store import Store, Writing
-from loopkit.memory.types import Chunk, Level, MemoryNode, as_line, need_count
 
 __all__ = ["Count", "CountedRecord", "Ingested", "begin_run", "estimate_tokens", "group_records", "ingest", "new_run"]
 

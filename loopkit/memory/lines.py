@@ -12,7 +12,7 @@ import msgspec
 
 from loopkit.encoding import encode_texts
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash, Timestamp
-from loopkit.memory.types import Chunk, MemoryNode, decoder
+from loopkit.memory.nodes import Chunk, MemoryNode, decoder
 
 __all__ = ["ChunkLine", "Line", "NodeLine", "QueryLine", "RunLine", "SourceLine", "StepLine", "decode_line", "encode_line"]
 

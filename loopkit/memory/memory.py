@@ -19,10 +19,10 @@ from loopkit.memory import recall as reading
 from loopkit.memory.build import Built, Summarise, fold_project, fold_query, render_block
 from loopkit.memory.ingest import Ingested, ingest, new_run
 from loopkit.memory.model import ServerModel, counter
+from loopkit.memory.nodes import MemoryNode, need_count
 from loopkit.memory.recall import Evidence, Recalled, need_project
 from loopkit.memory.sources import Sources, transcripts
 from loopkit.memory.store import Store
-from loopkit.memory.types import MemoryNode, need_count
 from loopkit.memory.verify import Verification, verify
 from loopkit.reprs import Card
 from loopkit.server.client import Server

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from loopkit.contract.provenance import Provenance, Role
 from loopkit.errors import InvalidConfig, InvalidId, LogError
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
+from loopkit.memory.nodes import Level, MemoryNode, need
 from loopkit.memory.store import Store
-from loopkit.memory.types import Level, MemoryNode, need
 from loopkit.reprs import Card
 
 __all__ = ["Evidence", "Recalled", "ancestors", "find_node", "need_project", "read_node", "recall", "text_of", "trace"]

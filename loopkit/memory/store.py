@@ -17,7 +17,7 @@ from pathlib import Path
 from loopkit.errors import InvalidConfig, InvalidId, LogError, SessionIOError, TornLog, describe
 from loopkit.memory.database import VERSION, apply, connect, create, dump_lines
 from loopkit.memory.lines import ChunkLine, Line, decode_line, encode_line
-from loopkit.memory.types import Chunk
+from loopkit.memory.nodes import Chunk
 from loopkit.session.disk import AppendFile, DirectoryLock, create_file, remove_file, require_writable, sync_directory
 from loopkit.session.journal import Fault, Place, body_of, checked_blocks, close_line, open_regular, torn
 from loopkit.session.line_file import make_parents

@@ -1,4 +1,4 @@
-"""Facts of a response, read from its bytes as they pass: usage, finish reason, model, time of the first token.
+"""Facts of a passing response of any API: usage, finish reason, model, time of the first token.
 
 Reads chat completions, plain completions, OpenAI's Responses, Anthropic's Messages and llama.cpp's own format, streamed or whole.
 Unreadable responses give no facts, and texts are not kept.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopkit.cache.losses.causes import advice
+from loopkit.cache.losses.cause_texts import advice
 from loopkit.cache.prefixes.divergence import divergence
 from loopkit.contract.records import Assistant, LogRecord, ToolResult, UsageRecord, User
 from loopkit.contract.request import replayed

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-from loopkit.cache.losses.causes import because
+from loopkit.cache.losses.cause_texts import because
 from loopkit.contract.records import Assistant, CacheLoss, EpochEnd, LogRecord, SessionStart, ToolResult, Usage, UsageRecord, User
 from loopkit.loop.display import NEXT_STEPS
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent, add_up

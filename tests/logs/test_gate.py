@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loopkit import replay
-from loopkit.cache.losses.causes import advice
+from loopkit.cache.losses.cause_texts import advice
 from loopkit.logs.gate import gate
 from loopkit.loop.loop import Loop
 from loopkit.loop.opening import start

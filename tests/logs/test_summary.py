@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from loopkit.cache.losses.causes import advice
+from loopkit.cache.losses.cause_texts import advice
 from loopkit.cli import main
 from loopkit.encoding import decode
 from loopkit.logs.loading import load

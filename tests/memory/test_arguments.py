@@ -14,7 +14,7 @@ from loopkit.contract.provenance import Provenance
 from loopkit.errors import LoopkitError
 from loopkit.ids import QueryId, RunId, Sha256Hash
 from loopkit.memory import Memory, open
-from loopkit.memory.types import Chunk, Level, MemoryNode
+from loopkit.memory.nodes import Chunk, Level, MemoryNode
 from tests.memory.make import LIGHT, PERU, Model, build, filled, records
 
 GOOD = records(["New."], "new")[0]

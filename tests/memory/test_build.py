@@ -15,7 +15,7 @@ from loopkit.memory.build import opening
 from loopkit.memory.ingest import estimate_tokens
 from loopkit.memory.memory import Memory
 from loopkit.memory.model import SYSTEM, ServerModel, counter
-from loopkit.memory.types import Level
+from loopkit.memory.nodes import Level
 from loopkit.server.client import Server
 from tests.loop.scripted_loops import done, messages, scripted
 from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled, no_orphans, records, rows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.errors import InvalidConfig
 from loopkit.memory.ingest import estimate_tokens, group_records
-from loopkit.memory.types import Chunk, as_line
+from loopkit.memory.nodes import Chunk, as_line
 
 
 def record(text: str, at: int = 0) -> Record:

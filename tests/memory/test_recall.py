@@ -14,7 +14,7 @@ from loopkit.errors import InvalidConfig, InvalidId, LogError
 from loopkit.ids import QueryId
 from loopkit.memory import Memory, open
 from loopkit.memory import recall as reading
-from loopkit.memory.types import Level
+from loopkit.memory.nodes import Level
 from tests.memory.make import LIGHT, PERU, QUESTION, Model, build, filled, records
 
 

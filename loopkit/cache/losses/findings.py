@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from loopkit.cache.losses.causes import advice, because
+from loopkit.cache.losses.cause_texts import advice, because
 from loopkit.cache.losses.judge import expected_of, judge, rendered_of
 from loopkit.engines.evidence.diagnosis import Diagnosis
 from loopkit.engines.evidence.observation import Observation

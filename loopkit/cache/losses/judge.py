@@ -1,4 +1,4 @@
-"""The cause of one cache loss, from what was recorded of two requests and those between them.
+"""Deciding the cause of one cache loss, from what was recorded of two requests and those between them.
 
 The rules follow a request's way: the client's bytes, the template's tokens, then the engine (:mod:`loopkit.engines`). Each part
 of a loss is diagnosed by itself. The larger part names the cause; the other is in ``evidence["also"]``. The result is the same

@@ -1,4 +1,4 @@
-"""Observations of a session's requests, rebuilt from its log: `observations`."""
+"""Observations of requests rebuilt from a session's log: bodies, counters and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collecting evidence around each request: the server's counters, and the tokens of both prompts at a loss.
+"""Evidence at a live server: counters around each request, and the tokens of both prompts at a loss.
 
 The counters cost two small requests before a completion and two after it. Tokens are requested only at a loss. No turn depends on
 any of this: a server that does not answer is not asked again, and a loss without evidence is still recorded.

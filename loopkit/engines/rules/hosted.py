@@ -1,4 +1,4 @@
-"""Rules for hosted providers, from their documentation. They never confirm more than a provider says itself."""
+"""Causes at hosted providers: another model, expiry by idle time, overlapping requests, routing, eviction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""llama.cpp's rules for slots, its host cache and its checkpoints, compared with what a server counted.
+"""Causes at llama.cpp's slots: a slot taken by others, the host cache's thresholds, checkpoints that are missing.
 
 A cause that rests on counters is confirmed; a cause that merely fits is suspected.
 """

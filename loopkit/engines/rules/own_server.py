@@ -1,4 +1,4 @@
-"""Rules for servers that one runs oneself: restarts, truncation, engines that do not keep completions, slots."""
+"""Causes at servers that one runs oneself: restart, other build or model, truncated prompts, completions not kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries that the adapters yield: small facts from another tool's log, in file order, with links between them.
+"""Entries that the adapters yield: small facts from another tool's log in file order; and the form of their times.
 
 Malicious input can at worst add rows to the ``problems`` frame. Links use ``id`` and ``parent``, because log files are
 appended to by several processes, copied and cut. An entry without an ``id`` follows the last entry of its conversation.

@@ -1,4 +1,4 @@
-"""Short overviews of a frame of requests: totals in words, and a one-line plot."""
+"""Totals of a frame in words, for the reprs of `Logs` and frames, and a one-line plot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsing of timestamps, many at once.
+"""Parsing of many RFC 3339 timestamps at once.
 
 The digits are parsed arithmetically. numpy's own cast of bytes to ``datetime64`` crashed the process after repeated invalid dates
 (segmentation fault in 1.26.0, 1.26.4 and 2.4.6).

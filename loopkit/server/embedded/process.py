@@ -1,4 +1,4 @@
-"""The embedded server's parent side: start llama.cpp's own server in a child process, and see that it ends.
+"""`start_child`: start llama.cpp's server in a child process and see that it ends.
 
 A crash or a hang of llama.cpp does not take the kernel with it: this process never loads it. Knows nothing of HTTP, models'
 names or prompts: it takes a ``ModelFile`` and gives back a ``Child`` with an address and a key.

@@ -1,4 +1,4 @@
-"""Cancellation of a request from another thread."""
+"""Cancellation of a request from another thread, by shutting down its socket."""
 
 from __future__ import annotations
 

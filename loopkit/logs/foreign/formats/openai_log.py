@@ -1,4 +1,4 @@
-"""OpenAI-style request logs: one request per line, with body and response, or the body alone.
+"""OpenAI-style request logs: one request per line, with body, response and counts under long or short names.
 
 The body is in ``body`` or ``request``, the response in ``response``, and counts may also be in ``usage``. A line with
 ``messages`` is itself a body (kvlint, cachelint), apart from members that the log added. Bodies keep their bytes, so causes are

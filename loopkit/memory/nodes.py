@@ -1,4 +1,4 @@
-"""The parts of a memory: levels, chunks of evidence, and nodes, each named by the hash of its content.
+"""The parts of a memory and their hashes: levels, chunks of evidence, nodes.
 
 A hash covers a canonical encoding, in which each field is preceded by its type and length, so that different contents never share
 an encoding. Time and run are not included: the same input in another run gives the same chunk and node. A stored hash that does

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.errors import InvalidConfig, InvalidId
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
-from loopkit.memory.types import Chunk, Level, MemoryNode, canonical
+from loopkit.memory.nodes import Chunk, Level, MemoryNode, canonical
 
 DATA = Path(__file__).parents[2] / "data" / "memory"
 TIMES = ("2026-11-30T07:31:05.000000Z", "2027-01-01T00:00:00.000001Z", None)
@@ -119,7 +119,7 @@ def test_a4_hash_stability_across_versions() -> None:
 
 SNIPPET = """
 from loopkit.ids import ProjectId, QueryId, RunId, Sha256Hash
-from loopkit.memory.types import Level, MemoryNode
+from loopkit.memory.nodes import Level, MemoryNode
 
 project = ProjectId("peru")
 MemoryNode.of(Level.L2, project, None, RunId("r1"), 1, "text", ())

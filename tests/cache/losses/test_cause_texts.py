@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import loopkit
-from loopkit.cache.losses.causes import CAUSES, advice, because
+from loopkit.cache.losses.cause_texts import CAUSES, advice, because
 
 ROOT = Path(loopkit.__file__).parent
 MAKERS = {"Diagnosis": 0, "server_loss": 0}
