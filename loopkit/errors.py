@@ -40,9 +40,11 @@ cross process boundaries.
 from __future__ import annotations
 
 import shlex
-from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import PurePath
-from typing import Any, dataclass_transform
+from typing import TYPE_CHECKING, Any, dataclass_transform
+
+if TYPE_CHECKING:
+    from dataclasses import KW_ONLY  # at run time, dataclasses would double the import time
 
 
 def _short(value: object, limit: int = 80) -> str:
@@ -60,14 +62,26 @@ class LoopkitError(Exception):
     """
 
     _message = ""
+    _positional: tuple[str, ...] = ()
+    _keyword_only: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        if "__annotations__" in vars(cls):
-            dataclass(eq=False, repr=False, match_args=False)(cls)
+        names = tuple(cls.__annotations__)  # those of this class only
+        split = names.index("_") if "_" in names else len(names)  # `_: KW_ONLY`
+        cls._positional += names[:split]
+        cls._keyword_only += names[split + 1 :]
 
-    def __post_init__(self) -> None:
-        declared = fields(self)  # type: ignore[arg-type]  # every class with fields is a dataclass
-        self.args = tuple(getattr(self, each.name) for each in declared if not each.kw_only)
+    if not TYPE_CHECKING:  # type checkers derive it from the fields
+
+        def __init__(self, *values: object, **facts: object) -> None:
+            cls, names = type(self), self._positional
+            declared, given = names + self._keyword_only, dict(zip(names, values, strict=False))
+            known = {name: getattr(cls, name) for name in declared if hasattr(cls, name)} | facts | given
+            if known.keys() != set(declared) or facts.keys() & given.keys() or len(values) > len(names) > 0:
+                found = ", ".join((f"{len(values)} by position", *facts))
+                raise TypeError(f"{cls.__name__} takes ({', '.join(declared)}); got {found}")
+            vars(self).update(known)
+            self.args = tuple(known[name] for name in names) or values
 
     def _text(self) -> str:
         return self._message.format_map(vars(self)) or super().__str__()

@@ -203,7 +203,7 @@ class Wire:
                     content=None if body is None else body(),
                     headers=headers,
                     timeout=timeout,
-                    extensions={"trace": channel.trace},
+                    extensions={"trace": channel.tracer()},
                 )
                 response = client.send(request, stream=True)
                 self._cookies = client.cookies

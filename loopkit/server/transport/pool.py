@@ -24,43 +24,61 @@ KEEPALIVE = 3.0
 
 
 class Channel:
-    """One httpx client with at most one connection."""
+    """One httpx client with at most one connection. A channel that an interrupt loses closes its connection itself."""
 
     def __init__(self, client: httpx.Client) -> None:
         self.client = client
         self.owner = os.getpid()
         self.is_new = True
         "False while a request uses a connection of an earlier request."
-        self._socket: socket.socket | None = None
+        self._sockets: list[socket.socket] = []  # at most one
         self._cancellation: Cancellation | None = None
         for transport in (client._transport, *client._mounts.values()):
             if isinstance(transport, httpx.HTTPTransport):
                 # httpcore takes this lock again while it cleans up, and would wait for itself after an interrupt.
                 transport._pool._optional_thread_lock = contextlib.nullcontext()  # type: ignore[assignment]
+        self._finalizer = weakref.finalize(self, _close, client, self._sockets)
 
     def begin(self, cancellation: Cancellation | None) -> None:
         """Prepare for a request."""
-        self.is_new, self._cancellation = self._socket is None, cancellation
-        if cancellation is not None and self._socket is not None:
-            cancellation.attach(self._socket)
+        self.is_new, self._cancellation = not self._sockets, cancellation
+        if cancellation is not None and self._sockets:
+            cancellation.attach(self._sockets[-1])
 
     def end(self) -> bool:
         """Finish a request. Return True if the connection was not cancelled."""
         cancellation, self._cancellation = self._cancellation, None
         return cancellation is None or cancellation.detach()
 
-    def trace(self, name: str, info: Mapping[str, Any]) -> None:
-        """Note a new connection. httpcore calls this at each step of a request."""
-        if name.endswith((".connect_tcp.complete", ".connect_unix_socket.complete", ".start_tls.complete")):
-            self.is_new = True
-            self._socket = info["return_value"].get_extra_info("socket")
-            if self._cancellation is not None and self._socket is not None:
-                self._cancellation.attach(self._socket)
+    def tracer(self) -> Callable[[str, Mapping[str, Any]], None]:
+        """Return what httpcore calls at each step of a request. The client keeps it, so it must not keep the channel alive."""
+        reference = weakref.ref(self)
+
+        def trace(name: str, info: Mapping[str, Any]) -> None:
+            if name.endswith((".connect_tcp.complete", ".connect_unix_socket.complete", ".start_tls.complete")):
+                connection, channel = info["return_value"].get_extra_info("socket"), reference()
+                if channel is not None and connection is not None:
+                    channel._connected(connection)
+
+        return trace
+
+    def _connected(self, connection: socket.socket) -> None:
+        self._sockets[:] = [connection]
+        self.is_new = True
+        if self._cancellation is not None:
+            self._cancellation.attach(connection)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection. Closing it again is safe, also after an interrupt."""
+        _close(self.client, self._sockets)
         self.end()
-        self.client.close()
+        self._finalizer.detach()
+
+
+def _close(client: httpx.Client, sockets: list[socket.socket]) -> None:
+    for each in sockets:
+        each.close()  # first: a client whose `close` was interrupted does nothing when it is closed again
+    client.close()
 
 
 class Pool:
@@ -76,7 +94,6 @@ class Pool:
         self._make = make
         self._idle: list[Channel] = []  # append and pop are atomic
         self._is_closed = False
-        weakref.finalize(self, _close_all, self._idle)
 
     def take(self, cancellation: Cancellation | None) -> Channel:
         """Return a channel for one request, the one used last if there is any."""
@@ -88,7 +105,7 @@ class Pool:
             if channel.owner == os.getpid():
                 channel.begin(cancellation)
                 return channel
-            channel.client.close()  # the parent's: this closes our copy of the descriptor only
+            channel.close()  # the parent's: this closes our copy of the descriptor only
 
     def give_back(self, channel: Channel) -> None:
         """Keep a channel after a complete response."""
@@ -102,10 +119,6 @@ class Pool:
     def close(self) -> None:
         """Close all kept connections, and later each that is given back."""
         self._is_closed = True
-        _close_all(self._idle)
-
-
-def _close_all(channels: list[Channel]) -> None:
-    while channels:
-        with contextlib.suppress(IndexError):  # another thread took the last one
-            channels.pop().close()
+        while self._idle:
+            with contextlib.suppress(IndexError):  # another thread took the last one
+                self._idle.pop().close()
