@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loopkit import cache, engines, errors, logs, loop, memory, plot, record, replay, sweep, widgets
+    from loopkit import cache, engines, errors, logs, loop, memory, plot, record, replay, sweep, types, widgets
     from loopkit.config import Config
     from loopkit.contract.baseline import Baseline
     from loopkit.contract.neutralise import Tags
@@ -69,6 +69,7 @@ __all__ = [
     "serve",
     "start",
     "sweep",
+    "types",
     "verify",
     "widgets",
 ]

@@ -121,7 +121,13 @@ class Sha256Hash(_Text):
 
     @classmethod
     def of(cls, data: bytes) -> Sha256Hash:
-        """Return the SHA-256 of ``data``."""
+        """Return the SHA-256 of ``data``.
+
+        Parameters
+        ----------
+        data : bytes
+            Bytes to hash.
+        """
         return cls(sha256(data))
 
 

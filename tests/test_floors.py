@@ -37,6 +37,7 @@ FLOORS = {
     "widgets": (6, "views", 1),
     "demo": (7, "entry points", 0),
     "cli": (7, "entry points", 1),
+    "types": (7, "entry points", 1),
     "__init__": (7, "entry points", 2),
 }
 

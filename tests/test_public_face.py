@@ -40,6 +40,7 @@ FACE = [
     "serve",
     "start",
     "sweep",
+    "types",
     "verify",
     "widgets",
 ]
@@ -52,7 +53,7 @@ def test_the_names_are_these() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["cache", "engines", "errors", "logs", "loop", "memory", "plot", "record", "replay", "sweep", "widgets"]
+    "name", ["cache", "engines", "errors", "logs", "loop", "memory", "plot", "record", "replay", "sweep", "types", "widgets"]
 )
 def test_a_module_lists_what_it_is_for_and_none_of_its_imports(name: str) -> None:
     module = getattr(lk, name)

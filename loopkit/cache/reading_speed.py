@@ -39,7 +39,13 @@ class ReadingLine(NamedTuple):
     "Number of requests that the line was fitted to."
 
     def seconds(self, tokens: Any) -> Any:
-        """Return the predicted time in seconds for a number (or array) of processed tokens."""
+        """Return the predicted time in seconds for a number (or array) of processed tokens.
+
+        Parameters
+        ----------
+        tokens : float or array of float
+            Processed tokens.
+        """
         return self.constant + self.seconds_per_token * tokens
 
 

@@ -72,7 +72,13 @@ class Request:
 
     @classmethod
     def of(cls, body: bytes) -> Request:
-        """Wrap an existing body. If it does not end in the brackets of ``messages``, all of it is prefix."""
+        """Wrap an existing body. If it does not end in the brackets of ``messages``, all of it is prefix.
+
+        Parameters
+        ----------
+        body : bytes
+            A request body, such as one from a log.
+        """
         prefix = body.removesuffix(TAIL)
         request = cls(prefix, (), 0, None, sha256(prefix), sha256(body), len(body))
         request._tail = body[len(prefix) :]
@@ -86,7 +92,13 @@ class Request:
         return 1 + self._count + (self._newest is not None)
 
     def pieces(self, size: int = 1 << 16) -> Iterator[bytes]:
-        """Yield the body in pieces of about ``size`` bytes, for the socket."""
+        """Yield the body in pieces of about ``size`` bytes, for the socket.
+
+        Parameters
+        ----------
+        size : int
+            Bytes of a piece; a piece ends with a message.
+        """
         gathered, length = [self._head], len(self._head)
         for index in range(self._count + 1):
             chunk = self._chunks[index] if index < self._count else (self._newest or b"") + self._tail

@@ -25,6 +25,7 @@ from loopkit.engines.vllm import VLLM
 __all__ = [
     "ENGINES",
     "UNKNOWN",
+    "Diagnosis",
     "Engine",
     "Kept",
     "Retention",
@@ -71,6 +72,11 @@ def find(name: str | None) -> Engine:
 
 def find_by_owner(owner: object) -> Engine | None:
     """Return the engine that gives `owner` as ``owned_by`` in its list of models, or None.
+
+    Parameters
+    ----------
+    owner : object
+        Value of the member in the first model of the list. Anything but text gives None.
 
     Examples
     --------
@@ -121,6 +127,11 @@ def find_by_response(response: Mapping[str, Any]) -> Engine | None:
 
 def find_by_log_name(name: object) -> Engine | None:
     """Return the engine that other tools' logs call `name`, or None. Case does not matter.
+
+    Parameters
+    ----------
+    name : object
+        Name of a provider or a system, as the log has it.
 
     Examples
     --------

@@ -4,23 +4,34 @@ from pathlib import Path
 
 from loopkit.contract.provenance import Provenance, Record, Role
 from loopkit.ids import ProjectId, QueryId, RunId
+from loopkit.memory.build import Built
+from loopkit.memory.frames import Lineage
+from loopkit.memory.ingest import Ingested
 from loopkit.memory.memory import Memory
 from loopkit.memory.model import ServerModel
 from loopkit.memory.nodes import Chunk, Level, MemoryNode
+from loopkit.memory.recall import Evidence, Recalled
+from loopkit.memory.verify import Verification
 from loopkit.server.client import Server
 
 __all__ = [
+    "Built",
     "Chunk",
+    "Evidence",
+    "Ingested",
     "Level",
+    "Lineage",
     "Memory",
     "MemoryNode",
     "ProjectId",
     "Provenance",
     "QueryId",
+    "Recalled",
     "Record",
     "Role",
     "RunId",
     "ServerModel",
+    "Verification",
     "open",
 ]
 

@@ -37,8 +37,6 @@ __all__ = ["Memory"]
 
 BUDGET = 1_024
 "Default budget in tokens for a chunk and for the block."
-SHOWN = 3
-"Number of nodes, and of sources per node, that the model's tool returns."
 
 
 class Memory:
@@ -285,13 +283,14 @@ class Memory:
             return reading.recall(db, query, k)
 
     def found(self, query: str) -> list[dict[str, Any]]:
-        """Return what the loop's ``recall`` tool shows to the model: level, text and sources, without hashes."""
-        results = []
-        for each in self.recall(query, SHOWN):
-            places = [f"{place.source}@{place.offset}" for place in each.provenance]
-            more = {"more": len(places) - SHOWN} if len(places) > SHOWN else {}
-            results.append({"level": str(each.node.level), "text": each.node.text, "from": places[:SHOWN], **more})
-        return results
+        """Return what the loop's ``recall`` tool shows to the model: level, text and sources, without hashes.
+
+        Parameters
+        ----------
+        query : str
+            Words to search for.
+        """
+        return reading.for_model(self.recall(query, reading.SHOWN))
 
     def trace(self, node: MemoryNode | str) -> tuple[Evidence, ...]:
         """Return the records that a node was made from, each with its file and byte offset.

@@ -171,7 +171,22 @@ class Chunk(_Content, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, t: int, records: Iterable[Record], tokens: int) -> Self:
-        """Make one and compute its hash."""
+        """Return a chunk with the hash of its records.
+
+        Parameters
+        ----------
+        t : int
+            Number of the chunk within its run, from 1.
+        records : iterable of Record
+            Records of the chunk, in order.
+        tokens : int
+            Tokens of its text. A single record may exceed the budget.
+
+        Raises
+        ------
+        InvalidConfig
+            If `records` contains something else than a Record.
+        """
         found = tuple(records)
         if other := [each for each in found if not isinstance(each, Record)]:
             raise InvalidConfig("Chunk.records", f"expected a Record; got {other[0]!r:.80}")
@@ -264,7 +279,25 @@ class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
         text: str,
         parents: Iterable[Sha256Hash],
     ) -> Self:
-        """Make one and compute its hash."""
+        """Return a node with the hash of its content.
+
+        Parameters
+        ----------
+        level : Level
+            Tier of the node.
+        project : ProjectId
+            Project that the node belongs to.
+        query_id : QueryId or None
+            The query; only at level L1.
+        run_id : RunId
+            The run that first made it; not part of the hash.
+        t : int
+            The step of that run, from 1.
+        text : str
+            Text of the node.
+        parents : iterable of Sha256Hash
+            Hashes of the nodes that it was made from.
+        """
         return cls(level, project, query_id, run_id, t, text, _node_hash(level, project, query_id, text), tuple(parents))
 
     def _card(self) -> Card:

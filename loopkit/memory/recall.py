@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from loopkit.contract.provenance import Provenance, Role
 from loopkit.errors import InvalidConfig, InvalidId, LogError
@@ -18,13 +18,28 @@ from loopkit.memory.nodes import Level, MemoryNode, need
 from loopkit.memory.store import Store
 from loopkit.reprs import Card
 
-__all__ = ["Evidence", "Recalled", "ancestors", "find_node", "need_project", "read_node", "recall", "text_of", "trace"]
+__all__ = [
+    "SHOWN",
+    "Evidence",
+    "Recalled",
+    "ancestors",
+    "find_node",
+    "for_model",
+    "need_project",
+    "read_node",
+    "recall",
+    "text_of",
+    "trace",
+]
 
 COMMON = 1_000
 "Words in more nodes than this do not widen a search: they say little and cost time."
 
 PRINTED = 8
 "Digits of a node's hash that are printed and that suffice to name it."
+
+SHOWN = 3
+"Number of nodes, and of sources per node, that the model's tool returns."
 
 _ANCESTORS = """
 WITH RECURSIVE above (sha256) AS (
@@ -226,3 +241,13 @@ def _line_at(path: str | None, offset: int) -> str | None:
             return file.readline(1 << 26).decode("utf-8", "replace").rstrip("\n")
     except OSError:  # moved or removed since; the record's text is kept
         return None
+
+
+def for_model(results: Sequence[Recalled]) -> list[dict[str, Any]]:
+    """Return results as the loop's ``recall`` tool shows them to the model: level, text and sources, without hashes."""
+    found = []
+    for each in results:
+        places = [f"{place.source}@{place.offset}" for place in each.provenance]
+        more = {"more": len(places) - SHOWN} if len(places) > SHOWN else {}
+        found.append({"level": str(each.node.level), "text": each.node.text, "from": places[:SHOWN], **more})
+    return found

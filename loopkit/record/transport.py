@@ -69,7 +69,13 @@ class Transport(_AnyTransport):
         return self._recorder.path
 
     def handle_request(self, request: Any) -> Any:
-        """Send a request of a synchronous client."""
+        """Send a request of a synchronous client.
+
+        Parameters
+        ----------
+        request : httpx.Request or httpx2.Request
+            The client's request.
+        """
         library = _library(request)
         inner = self._inner = self._inner or library.HTTPTransport()
         exchange = self._recorder.start(request.method, request.url.raw_path.decode("ascii"))
@@ -84,7 +90,13 @@ class Transport(_AnyTransport):
         return _observed(library, response, exchange)
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send a request of an asynchronous client."""
+        """Send a request of an asynchronous client.
+
+        Parameters
+        ----------
+        request : httpx.Request or httpx2.Request
+            The client's request.
+        """
         library = _library(request)
         inner = self._inner = self._inner or library.AsyncHTTPTransport()
         exchange = self._recorder.start(request.method, request.url.raw_path.decode("ascii"))

@@ -6,13 +6,14 @@
 
 from typing import Any
 
+from loopkit.contract.records import ReplayRecord
 from loopkit.deprecation import renamed_names
 from loopkit.replay.comparison import compare
 from loopkit.replay.runs import run
 from loopkit.replay.summaries import describe, summary
-from loopkit.replay.variants import EditableRequest, Variant
+from loopkit.replay.variants import Change, EditableRequest, Variant
 
-__all__ = ["EditableRequest", "Variant", "compare", "describe", "run", "summary"]
+__all__ = ["Change", "EditableRequest", "ReplayRecord", "Variant", "compare", "describe", "run", "summary"]
 
 _renamed = renamed_names(__name__, {"told": "describe"})
 

@@ -65,7 +65,15 @@ class Session:
 
     @staticmethod
     def dir_for(home: Path | str, id: SessionId) -> Path:
-        """Return the directory of a session: ``<home>/sessions/<id>``."""
+        """Return the directory of a session: ``<home>/sessions/<id>``.
+
+        Parameters
+        ----------
+        home : Path or str
+            Directory of ``sessions/``.
+        id : SessionId or str
+            Id of the session.
+        """
         return Path(home) / "sessions" / SessionId(id)
 
     @classmethod
@@ -136,11 +144,6 @@ class Session:
             Directory that contains ``sessions``.
         id : SessionId
             Id of the session.
-
-        Returns
-        -------
-        Session
-            The session, open for writing.
 
         Raises
         ------
@@ -267,7 +270,13 @@ class Session:
         return Drift.between(self.baseline, Baseline.assemble(config, registry, tags=tags))
 
     def append(self, record: LogRecord) -> None:
-        """Append one record; see :meth:`extend`."""
+        """Append one record; see :meth:`extend`.
+
+        Parameters
+        ----------
+        record : LogRecord
+            A record that may follow a group.
+        """
         self.extend([record])
 
     def extend(self, records: Sequence[LogRecord]) -> None:
@@ -348,11 +357,6 @@ class Session:
             the first group. Earlier epochs are copied completely.
         id : SessionId
             Id of the new session. Its ``session_start`` records name this session as their source.
-
-        Returns
-        -------
-        Session
-            The new session, open for writing.
 
         Raises
         ------

@@ -135,7 +135,13 @@ class LogExplorer(Panel):
         self.open(self.session if several else None)
 
     def turn_to(self, page: int) -> None:
-        """Show another page, or the nearest one that exists."""
+        """Show another page, or the nearest one that exists.
+
+        Parameters
+        ----------
+        page : int
+            Number of the page, from 1.
+        """
         self.page = max(1, min(page, self.pages))
         if self._widgets:
             self._draw()

@@ -61,12 +61,24 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return None if self.read is None or self.written is None else self.read + (self.cached or 0) + self.written
 
     def went_back(self, earlier: Counters) -> bool:
-        """Return True if a counter is smaller than before, so that another process counts now."""
+        """Return True if a counter is smaller than before, so that another process counts now.
+
+        Parameters
+        ----------
+        earlier : Counters
+            Counters from before.
+        """
         pairs = ((earlier.read, self.read), (earlier.cached, self.cached), (earlier.written, self.written))
         return any(was is not None and now is not None and now < was for was, now in pairs)
 
     def tokens_in(self, slot: int | None) -> int | None:
-        """Return the tokens in a slot; None if unknown."""
+        """Return the tokens in a slot; None if unknown.
+
+        Parameters
+        ----------
+        slot : int or None
+            Number of the slot; None if it is not known.
+        """
         return self.slots[slot] if self.slots is not None and slot is not None and slot < len(self.slots) else None
 
 

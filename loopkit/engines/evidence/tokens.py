@@ -63,6 +63,11 @@ class TokenView:
     def common_prefix(self, other: TokenView) -> int:
         """Return how many leading tokens two prompts share.
 
+        Parameters
+        ----------
+        other : TokenView
+            The other prompt.
+
         Examples
         --------
         >>> TokenView(array("i", [1, 2, 258])).common_prefix(TokenView(array("i", [1, 2, 770, 4])))
@@ -71,11 +76,22 @@ class TokenView:
         return first_difference(self.tokens.tobytes(), other.tokens.tobytes()) // self.tokens.itemsize
 
     def checked(self, prompt_tokens: int | None) -> TokenView:
-        """Return the same view with `exact` set by the server's own count; None leaves it unknown."""
+        """Return the same view with `exact` set by the server's own count; None leaves it unknown.
+
+        Parameters
+        ----------
+        prompt_tokens : int or None
+            Prompt tokens that the server reported.
+        """
         return replace(self, exact=None if prompt_tokens is None else prompt_tokens == len(self))
 
     def part_at(self, index: int) -> str | None:
         """Return the part of the request that a token comes from; None if unknown.
+
+        Parameters
+        ----------
+        index : int
+            Position of the token, from 0.
 
         Raises
         ------
@@ -89,7 +105,13 @@ class TokenView:
         return self.parts[bisect_right(self.parts, index, key=lambda run: run.start) - 1].label
 
     def spelled(self, start: int, end: int) -> bytes | None:
-        """Return the prompt's bytes of the tokens from `start` up to `end`; None if unknown."""
+        """Return the prompt's bytes of the tokens from `start` up to `end`; None if unknown.
+
+        Parameters
+        ----------
+        start, end : int
+            Positions of tokens, from 0; `end` is excluded.
+        """
         if self.prompt is None or self.offsets is None:
             return None
         return self.prompt.encode()[self.offsets[start] : self.offsets[end]]

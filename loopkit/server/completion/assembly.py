@@ -97,7 +97,12 @@ class Completion:
         return self.content if isinstance(self.content, str) else ""
 
     def assistant(self, time: str) -> Assistant:
-        """The record of this message.
+        """Return the record of this message.
+
+        Parameters
+        ----------
+        time : str
+            When the completion ended, in RFC 3339 format.
 
         Examples
         --------

@@ -46,14 +46,26 @@ class Cancellation:
         self._is_set = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it is set, at most so many seconds. Return True if it is set."""
+        """Wait until it is set, at most so many seconds. Return True if it is set.
+
+        Parameters
+        ----------
+        seconds : float
+            Longest time to wait.
+        """
         if not self._is_set:
             with contextlib.suppress(Empty):
                 self._wakeups.get(timeout=seconds)
         return self._is_set
 
     def attach(self, connection: socket.socket) -> None:
-        """Shut down this socket when set. If set already, shut it down now."""
+        """Shut down this socket when set. If set already, shut it down now.
+
+        Parameters
+        ----------
+        connection : socket.socket
+            Socket of the request under way.
+        """
         self._socket = connection
         if self._is_set:  # either this sees the flag, or `set` sees the socket
             self._shut_down()
