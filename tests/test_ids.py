@@ -153,6 +153,7 @@ hash: Sha256Hash = "0" * 64
 """
 
 
+@pytest.mark.slow
 def test_the_type_checker_refuses_a_plain_string(tmp_path: Path) -> None:
     snippet = tmp_path / "snippet.py"
     snippet.write_text(SNIPPET)

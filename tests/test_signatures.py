@@ -49,8 +49,9 @@ def members() -> Iterator[Member]:
     for name, each in exported().items():
         if inspect.isfunction(each):
             yield Member(name, each)
-    for name, each in {each: name for name, each in classes().items()}.items():  # one name for each class
-        for attribute, value in vars(name).items():
+    names = {kind: name for name, kind in classes().items()}  # one name for each class
+    for kind, each in names.items():
+        for attribute, value in vars(kind).items():
             function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
             if not attribute.startswith("_") and inspect.isfunction(function):
                 yield Member(f"{each}.{attribute}", function, isinstance(value, property))
@@ -96,7 +97,7 @@ def own_classes() -> set[str]:
     return {name for name in found if not name.startswith("_")}
 
 
-def annotations() -> Iterator[tuple[str, str]]:
+def names_in_annotations() -> Iterator[tuple[str, str]]:
     """Name of each public callable, property or data class, and a name in the annotations of its signature."""
     for member in members():
         aliases = {name for name, value in member.of.__globals__.items() if not inspect.isclass(value)}
@@ -113,7 +114,7 @@ def test_each_class_in_a_public_signature_can_be_imported() -> None:
     reachable = {name.rpartition(".")[2] for name in exported()} | set(lk.errors.__all__)
     own = own_classes()
     hidden: dict[str, set[str]] = {}
-    for place, name in annotations():
+    for place, name in names_in_annotations():
         if name in own - reachable:
             hidden.setdefault(name, set()).add(place)
     assert hidden == {}

@@ -256,6 +256,7 @@ with ThreadPoolExecutor(2) as pool:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "number"), [("serial", signal.SIGKILL), ("threads", signal.SIGKILL), ("threads", signal.SIGINT)]
 )

@@ -130,6 +130,7 @@ build(Memory(Path(sys.argv[1])), Killed())
 """
 
 
+@pytest.mark.slow
 def test_building_again_after_a_kill_pays_only_for_the_missing_steps(tmp_path: Path) -> None:
     memory = filled(tmp_path, 8)
     paid = 0

@@ -134,6 +134,7 @@ MemoryNode.of(Level.L2, project, None, RunId("r1"), 1, "text", ("0" * 64,))
 """
 
 
+@pytest.mark.slow
 def test_a5_newtypes_have_no_default(tmp_path: Path) -> None:
     for kind in (ProjectId, QueryId, RunId, Sha256Hash):
         with pytest.raises(TypeError):

@@ -13,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from loopkit.contract.records import ToolResult, UsageRecord
 from loopkit.errors import SessionNotFound, TornLog
 from loopkit.ids import SessionId
@@ -90,6 +92,7 @@ def check(home: Path, id: SessionId, acknowledged: dict[int, int]) -> SessionId 
     return id
 
 
+@pytest.mark.slow
 def test_no_acknowledged_record_is_lost(tmp_path: Path) -> None:
     chance = random.Random(KILLS)
     id, acknowledged = SessionId.new(), dict[int, int]()

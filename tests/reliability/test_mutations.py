@@ -78,6 +78,7 @@ def mutated(draw: Callable[[st.SearchStrategy[Any]], Any], data: bytes) -> bytes
     return b"\n".join(lines)
 
 
+@pytest.mark.slow
 @settings(max_examples=MUTATIONS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_mutated_log_is_refused_or_is_what_it_was(original: Original, data: st.DataObject) -> None:
