@@ -1,8 +1,8 @@
-"""Sweeps: one function over a grid of parameters, each point once, kept on disk as it is done.
+"""Sweeps: a function run once for each point of a parameter grid, with results on disk.
 
-The function runs sessions or replays; the sweep gives each point a session id of its own and writes what comes back as a line of
-``<home>/sweeps/<name>.jsonl``. What stands there is not run again, so the same call goes on with an interrupted sweep. Knows
-nothing of what the function does, and has no engine: any executor of ``concurrent.futures`` runs the points.
+The function runs sessions or replays. Each point gets its own session id, and each result is one line of
+``<home>/sweeps/<name>.jsonl``. Finished points are not run again, so repeating the call continues an interrupted sweep. Any
+executor of ``concurrent.futures`` can run the points.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-OURS = {"session": "string", "run": "Int64", "elapsed_ms": "Float64", "error": "string"}
-"Columns of the frame beside parameters and results, and their dtypes."
+OWN_COLUMNS = {"session": "string", "run": "Int64", "elapsed_ms": "Float64", "error": "string"}
+"Columns of the frame in addition to parameters and results, with their dtypes."
 DTYPES = {
     frozenset({bool}): "boolean",
     frozenset({int}): "Int64",
     **dict.fromkeys((frozenset({float}), frozenset({int, float})), "Float64"),
     frozenset({str}): "string",
 }
-"Dtypes of columns that hold only these types, and missing values."
-HINT = "Wait for it, or give one of the two sweeps another name"
+"Dtypes of columns that contain only these types and missing values."
+HINT = "Wait until it ends, or use another name for one of the two sweeps"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of one point: what the function gets in front of the point's parameters."""
+    """One run of a point. The function gets it as its first argument."""
 
     home: Path
-    "The sweep's home, absolute."
+    "Absolute path of the sweep's home."
     session: SessionId
-    "An id that no other run has: for a session, or to begin the ids of several with."
+    "Unique id of this run: for a session, or as the beginning of the ids of several sessions."
     number: int
-    "How often the sweep was begun, this time included; so the arguments of a run again are never those of the run before."
+    "Number of times that the sweep was started, including this one. A repeated point therefore gets other arguments."
 
 
 _Call: TypeAlias = "tuple[Callable[..., Mapping[str, Any] | None], Run, str, dict[str, Any]]"
@@ -79,7 +79,7 @@ class _Point(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
     session: str
     parameters: dict[str, Any]
     result: dict[str, Any] | None
-    "None where it failed."
+    "None if the point failed."
     error: str | None
     traceback: str | None
     elapsed_ms: float
@@ -94,51 +94,52 @@ def run(
     *,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Run a function for every point of a grid that is not finished yet.
+    """Run a function for every unfinished point of a grid.
 
     Parameters
     ----------
     function : callable
-        Called as ``function(run, **parameters)`` with a `Run`; what it returns, a mapping that JSON can hold, becomes a row.
-        An executor of other processes must be able to pickle it.
+        Called as ``function(run, **parameters)`` with a `Run`. It returns a mapping of JSON values, which becomes a row, or None.
+        For an executor of other processes, it must be picklable.
     grid : mapping of str to iterable, or iterable of mappings
-        Values of each parameter, of which every combination is a point; or the points themselves. Parameters are what JSON can
-        hold; a point run several times has a number of its own among them, such as ``repeat``.
+        Either the values of each parameter, so that every combination is a point, or the points. Values must be JSON values. To
+        run a point several times, add a parameter that counts, such as ``repeat``.
     home : str or Path
-        Where ``sweeps/`` lies, and where the function is to put its sessions.
+        Directory that contains ``sweeps/``. The function should write its sessions here.
     name : str
-        Of the sweep; one name is one function and what it depends on.
+        Name of the sweep. Use another name for another function, or if something that it depends on changes.
     executor : concurrent.futures.Executor, optional
-        Runs the points: threads, processes, or Dask's ``client.get_executor()``; one after another where not given.
+        Runs the points: threads, processes, or Dask's ``client.get_executor()``. By default they run one after another.
     progress : bool, optional
         Whether to show a progress bar. By default it appears after 2 seconds, in a terminal or notebook.
 
     Returns
     -------
     DataFrame
-        A row is a point of the grid, in its order: parameters, results, ``session``, ``run``, ``elapsed_ms``, ``error``.
+        One row per point, in the order of the grid. Columns: the parameters, the results, ``session``, ``run``, ``elapsed_ms``
+        and ``error``.
 
     Warns
     -----
     UserWarning
-        For each point that failed: its row has an ``error`` and no result, and it is run again the next time. Also for an
-        unfinished last line, left by a crash, which is cut off.
+        For each failed point. Its row has an ``error`` and no result, and the next call runs it again. Also if a crash left an
+        unfinished last line, which is removed.
 
     Raises
     ------
     InvalidConfig
-        When the grid is none, or two of its points are equal.
+        An argument cannot be used, or two points are equal.
     SessionLocked
-        When the sweep runs already.
+        The sweep is already running.
     TornLog, SessionIOError
-        When its log is damaged, or cannot be written.
+        The sweep's log is damaged, or cannot be written.
 
     Notes
     -----
-    Points that ask one server are not cold: what one left in a slot or in the host cache, the next may find, and in which order
-    depends on the executor. Where reuse is what is measured, give each point a server of its own inside the function, ``with
-    server.another() as fresh:`` of an embedded one, or `loopkit.replay.compare`, whose runs are cold. Points at a time are to be
-    no more than the server has slots (``serve`` has ``slots=``).
+    Points that share a server do not start with a cold cache: a point may find what another one left in a slot or in the host
+    cache, and the executor decides the order. To measure reuse, start a server for each point in the function (``with
+    server.another() as fresh:`` for an embedded server), or use `loopkit.replay.compare`, which does this. Run at most as many
+    points at a time as the server has slots (``serve`` has ``slots=``).
 
     Examples
     --------
@@ -158,20 +159,21 @@ def run(
     >>> sweep.run(double, {"x": 3}, home, "doubles")
     Traceback (most recent call last):
         ...
-    loopkit.errors.InvalidConfig: grid: the values of 'x' are an int. Give a list of them
+    loopkit.errors.InvalidConfig: grid: expected several values for 'x'; got an int. Pass a list
     """
     if not callable(function):
-        raise InvalidConfig("function", f"{kind_of(function)} cannot be called")
+        raise InvalidConfig("function", f"expected a callable; got {kind_of(function)}")
     if executor is not None and not hasattr(executor, "submit"):
-        raise InvalidConfig("executor", f"{kind_of(executor)} is none", "Give one of concurrent.futures, or Dask's")
+        why = f"expected a `concurrent.futures.Executor`; got {kind_of(executor)}"
+        raise InvalidConfig("executor", why, "With Dask, pass `client.get_executor()`")
     if not isinstance(home, (str, Path)) or "\0" in str(home):
-        raise InvalidConfig("home", f"{home!r} is no path")
+        raise InvalidConfig("home", f"expected a path; got {home!r}")
     points = _points(grid)
     home = Path(home).absolute()
     path = home / "sweeps" / f"{SessionId(name)}.jsonl"
     with contextlib.ExitStack() as stack:
-        found, log, number = _open(path, stack)
-        missing = {key: parameters for key, parameters in points.items() if key not in found or found[key].error is not None}
+        results, log, number = _open(path, stack)
+        missing = {key: parameters for key, parameters in points.items() if key not in results or results[key].error is not None}
         runs = {key: Run(home, SessionId(f"{name}-{key[:12]}-{number}"), number) for key in missing}
         if missing:
             log.write(encode(_Begun(Timestamp.now(), number, len(points), len(missing))))
@@ -180,30 +182,30 @@ def run(
         for line in stack.enter_context(contextlib.closing(_outcomes(executor, calls))):
             log.write(line)
             point = decode(line, _Point)
-            found[point.point] = point
+            results[point.point] = point
             bar.update()
-    failed = [found[key] for key in missing if found[key].error is not None]
+    failed = [results[key] for key in missing if results[key].error is not None]
     for point in failed:
-        said = f"sweep {name}: {point.parameters} failed, and is run again the next time: {point.error}"
-        warnings.warn(said, UserWarning, stacklevel=2)
-    return _frame([found[key] for key in points], points)
+        message = f"sweep {name}: {point.parameters} failed, and the next call will run it again: {point.error}"
+        warnings.warn(message, UserWarning, stacklevel=2)
+    return _frame([results[key] for key in points], points)
 
 
 def _open(path: Path, stack: contextlib.ExitStack) -> tuple[dict[str, _Point], LineFile, int]:
-    """Lock and read a sweep's log: the last line of each point, the log to go on with, and this run's number."""
+    """Lock and read a sweep's log. Return the last line of each point, the open log, and the number of this run."""
     make_parents(path)
     if not path.exists():
         try:
             create_file(path, b"")
             sync_directory(path.parent)
         except SessionIOError:
-            if not path.exists():  # else another sweep of this name has made it just now
+            if not path.exists():  # otherwise another sweep of this name has just created it
                 raise
     try:
         stack.callback(DirectoryLock(path).release)
     except SessionLocked as error:
         raise SessionLocked(error.path, error.pid, HINT) from None
-    found: dict[str, _Point] = {}
+    results: dict[str, _Point] = {}
     size = crc = 0
     number = 1
     try:
@@ -212,56 +214,58 @@ def _open(path: Path, stack: contextlib.ExitStack) -> tuple[dict[str, _Point], L
                 try:
                     record: _Begun | _Point = decode(body_of(line) + b"}", _Begun | _Point)  # type: ignore[arg-type]
                 except ValueError as error:
-                    raise TornLog(str(path), block.line + index, block.offset_of(index), f"not a sweep's: {error}") from None
+                    raise TornLog(
+                        str(path), block.line + index, block.offset_of(index), f"not a line of a sweep: {error}"
+                    ) from None
                 if isinstance(record, _Point):
-                    found[record.point] = record
+                    results[record.point] = record
                 else:
                     number = record.run + 1
             size, crc = block.offset_of(len(block.lines)), block.crc
     except TornLog as torn:
         if not torn.at_end:
             raise
-        said = f"{path}:{torn.line}: an unfinished line, which a crash has left, was cut off; its point is run again"
-        warnings.warn(said, UserWarning, stacklevel=4)
+        message = f"{path}:{torn.line}: removed an unfinished line that a crash left. Its point is run again"
+        warnings.warn(message, UserWarning, stacklevel=4)
         with contextlib.closing(AppendFile(path, path.stat().st_size)) as file:
             file.cut(size)
     log = LineFile(path, size, crc)
     stack.callback(log.close)
-    return found, log, number
+    return results, log, number
 
 
 def _points(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The parameters of each point, as they read back from JSON, under their SHA-256."""
+    """Return the parameters of each point, as decoded from JSON, by their SHA-256."""
     if isinstance(grid, Mapping):
         for name, values in grid.items():
             if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-                why = f"the values of {name!r} are {kind_of(values)}"
-                raise InvalidConfig("grid", why, "Give a list of them")
+                raise InvalidConfig("grid", f"expected several values for {name!r}; got {kind_of(values)}", "Pass a list")
         grid = [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
     points: dict[str, dict[str, Any]] = {}
     for point in grid if isinstance(grid, Iterable) else [grid]:
         if not isinstance(point, Mapping):
-            raise InvalidConfig("grid", f"{kind_of(point)} is no point", "A point is a mapping of names to values")
+            raise InvalidConfig("grid", f"expected a mapping of names to values for each point; got {kind_of(point)}")
         data = encode({name: _plain(value) for name, value in point.items()}, "grid")
         parameters = decode(data, dict[str, Any])
         key = sha256(canonical(data.decode()))
-        if taken := parameters.keys() & OURS:
-            raise InvalidConfig("grid", f"{min(taken)!r} is a column of the sweep's own", "Give the parameter another name")
+        if reserved := parameters.keys() & OWN_COLUMNS:
+            raise InvalidConfig("grid", f"{min(reserved)!r} is a column of every sweep", "Use another name for the parameter")
         if key in points:
-            raise InvalidConfig("grid", f"two points are {parameters}", "To run one several times, count it: repeat=range(5)")
+            then = "To run a point several times, add a parameter that counts, such as repeat=range(5)"
+            raise InvalidConfig("grid", f"the point {parameters} occurs twice", then)
         points[key] = parameters
     return points
 
 
 def _plain(value: Any) -> Any:
-    """What numpy and pandas hand out, as plain Python."""
+    """Convert a value of numpy or pandas to plain Python."""
     if value is pd.NA:
         return None
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _outcomes(executor: Executor | None, calls: list[_Call]) -> Generator[bytes, None, None]:
-    """The line of each point, as it is done; what did not begin yet is called off when this is closed."""
+    """Yield the line of each point when it is finished. Closing the generator cancels the points that have not started."""
     if executor is None:
         yield from itertools.starmap(_call, calls)
         return
@@ -272,9 +276,9 @@ def _outcomes(executor: Executor | None, calls: list[_Call]) -> Generator[bytes,
         for future in as_completed(waiting):
             try:
                 yield future.result()
-            except (BrokenExecutor, CancelledError):  # not this point's fault, and there is nothing to run the others
+            except (BrokenExecutor, CancelledError):  # no executor is left for the other points
                 raise
-            except Exception as error:  # noqa: BLE001  the executor lost this one, as when it killed its worker: it is reported
+            except Exception as error:  # noqa: BLE001  the executor lost this point, for example by killing its worker
                 _, run, key, parameters = waiting[future]
                 yield _line(run, key, parameters, time.perf_counter(), error=error)
     finally:
@@ -283,15 +287,14 @@ def _outcomes(executor: Executor | None, calls: list[_Call]) -> Generator[bytes,
 
 
 def _call(function: Callable[..., Mapping[str, Any] | None], run: Run, key: str, parameters: dict[str, Any]) -> bytes:
-    """Run one point, where the executor has it run; what crosses back is bytes, for not every error can be pickled."""
+    """Run one point in the executor. Return its line as bytes, because some errors cannot be pickled."""
     start = time.perf_counter()
     try:
-        found = function(run, **parameters)
-        result = {name: _plain(value) for name, value in (found or {}).items()}
-        if taken := result.keys() & {*OURS, *parameters}:
-            raise InvalidConfig("result", f"{min(taken)!r} is a column already", "Give it another name")
+        result = {name: _plain(value) for name, value in (function(run, **parameters) or {}).items()}
+        if reserved := result.keys() & {*OWN_COLUMNS, *parameters}:
+            raise InvalidConfig("result", f"{min(reserved)!r} is already a column", "Use another name for the result")
         return _line(run, key, parameters, start, result=decode(encode(result, "result")))
-    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a point raises is reported, and the others go on
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the error is reported, and the other points continue
         return _line(run, key, parameters, start, error=error)
 
 
@@ -304,13 +307,14 @@ def _line(
     result: dict[str, Any] | None = None,
     error: BaseException | None = None,
 ) -> bytes:
-    said = trace = None
+    """Return the line of a finished or failed point."""
+    message = trace = None
     if error is not None:
-        said, trace = ("".join(lines) for lines in (traceback.format_exception_only(error), traceback.format_exception(error)))
-        said, trace = replace_surrogates(said.strip())[0], replace_surrogates(trace)[0]
+        message = replace_surrogates("".join(traceback.format_exception_only(error)).strip())[0]
+        trace = replace_surrogates("".join(traceback.format_exception(error)))[0]
     elapsed = round((time.perf_counter() - start) * 1000, 3)
     return encode(
-        _Point(Timestamp.now(), run.number, key, run.session, parameters, result, said, trace, elapsed_ms=elapsed), "point"
+        _Point(Timestamp.now(), run.number, key, run.session, parameters, result, message, trace, elapsed_ms=elapsed), "point"
     )
 
 
@@ -319,11 +323,11 @@ def _frame(points: list[_Point], parameters: Mapping[str, Mapping[str, Any]]) ->
     results = dict.fromkeys(name for point in points for name in point.result or ())
     columns = {name: _column([point.parameters.get(name) for point in points]) for name in names}
     columns |= {name: _column([(point.result or {}).get(name) for point in points]) for name in results}
-    columns |= {name: pd.Series([getattr(point, name) for point in points], dtype=dtype) for name, dtype in OURS.items()}
+    columns |= {name: pd.Series([getattr(point, name) for point in points], dtype=dtype) for name, dtype in OWN_COLUMNS.items()}
     return pd.DataFrame(columns)
 
 
 def _column(values: list[Any]) -> pd.Series[Any]:
-    """Values, missing ones None, with the nullable dtype that holds all of them; else as objects."""
+    """Return values as a column with the nullable dtype for all of them, else as objects. None is a missing value."""
     kinds = frozenset(type(value) for value in values if value is not None)
     return pd.Series(values, dtype=DTYPES.get(kinds, "object"))

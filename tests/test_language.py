@@ -54,14 +54,6 @@ IDIOMS = (
     Idiom(r"\b[Ww]hose it was\b", "a riddle instead of a noun", "the session, the owner"),
 )
 
-NOT_YET = (
-    "loopkit/server/completion/",
-    "loopkit/server/embedded/",
-    "loopkit/server/prompt/",
-    "loopkit/sweep.py",
-)
-"""Beginnings of the names of files that are still being rewritten."""
-
 
 def python_texts(source: str) -> Iterator[tuple[int, str]]:
     """Line and text of each comment, docstring and string."""
@@ -103,8 +95,7 @@ def documents() -> list[Path]:
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_text_has_the_old_idiom(path: Path) -> None:
-    if not str(path.relative_to(ROOT)).startswith(NOT_YET):
-        assert found(path) == []
+    assert found(path) == []
 
 
 def test_the_list_finds_comments_docstrings_messages_and_cells(tmp_path: Path) -> None:

@@ -102,10 +102,10 @@ def test_every_executor_gives_the_same_frame(kind: str, pools: dict[str, Executo
 @pytest.mark.parametrize("kind", ["serial", "threads", "processes", "dask"])
 def test_a_point_that_fails_is_said_and_run_again(kind: str, pools: dict[str, Executor | None], tmp_path: Path) -> None:
     with pytest.warns(
-        UserWarning, match=r"sweep s: \{'x': [13]\} failed, and is run again the next time: ValueError: no"
-    ) as said:
+        UserWarning, match=r"sweep s: \{'x': [13]\} failed, and the next call will run it again: ValueError: no"
+    ) as caught:
         first = sweep.run(odd_fails_first, {"x": [1, 2, 3]}, tmp_path, "s", pools[kind])
-    assert len(said) == 2
+    assert len(caught) == 2
     assert first["twice"].tolist() == [pd.NA, 4, pd.NA]
     assert first["error"].isna().tolist() == [False, True, False]
     failed = [line for line in lines(tmp_path) if line.get("error")]
@@ -139,19 +139,19 @@ def test_points_need_not_have_the_same_parameters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grid", "said"),
+    ("grid", "expected_message"),
     [
-        ({"x": "abc"}, "grid: the values of 'x' are a str"),
-        ({"x": [1], "y": {"a": 1}}, "the values of 'y' are a dict"),
-        ([{"x": 1}, {"x": 1}], r"two points are \{'x': 1\}\. To run one several times, count it: repeat=range\(5\)"),
-        ({"session": ["a"]}, "'session' is a column of the sweep's own"),
-        (5, "grid: an int is no point"),
-        (None, "grid: None is no point"),
-        ([{"x": 1}, 5], "grid: an int is no point. A point is a mapping"),
+        ({"x": "abc"}, "grid: expected several values for 'x'; got a str"),
+        ({"x": [1], "y": {"a": 1}}, "expected several values for 'y'; got a dict"),
+        ([{"x": 1}, {"x": 1}], r"the point \{'x': 1\} occurs twice\. To run .*, such as repeat=range\(5\)"),
+        ({"session": ["a"]}, "'session' is a column of every sweep"),
+        (5, "grid: expected a mapping of names to values for each point; got an int"),
+        (None, "got None"),
+        ([{"x": 1}, 5], "grid: expected a mapping of names to values for each point; got an int"),
     ],
 )
-def test_a_grid_that_is_none_is_refused(grid: Any, said: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match=said):
+def test_an_invalid_grid_is_refused(grid: Any, expected_message: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=expected_message):
         sweep.run(odd_fails_first, grid, tmp_path, "s")
     assert list(tmp_path.iterdir()) == []
 
@@ -184,17 +184,17 @@ def test_a_name_is_never_a_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "expected_message"),
     [
         ({"y": float("nan")}, "result.y cannot be encoded: nan is not a JSON number"),
         ({"y": object()}, "JSON cannot represent an object"),
-        ({"x": 1}, "result: 'x' is a column already"),
-        ({"error": 1}, "result: 'error' is a column already"),
+        ({"x": 1}, "result: 'x' is already a column"),
+        ({"error": 1}, "result: 'error' is already a column"),
         (7, "has no attribute 'items'"),
     ],
 )
-def test_a_result_that_is_none_is_the_points_fault(result: Any, said: str, tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=said):
+def test_a_point_with_an_invalid_result_fails(result: Any, expected_message: str, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=expected_message):
         frame = sweep.run(lambda run, x: result, {"x": [1]}, tmp_path, "s")
     assert frame["error"].notna().all()
 
@@ -203,7 +203,9 @@ def test_a_second_sweep_of_the_name_is_refused(tmp_path: Path) -> None:
     def again(run: sweep.Run, x: int) -> None:
         sweep.run(odd_fails_first, {"x": [2]}, tmp_path, "s")
 
-    with pytest.warns(UserWarning, match=rf"SessionLocked.*s\.jsonl is open for writing in process {os.getpid()}\. Wait for it"):
+    with pytest.warns(
+        UserWarning, match=rf"SessionLocked.*s\.jsonl is open for writing in process {os.getpid()}\. Wait until it ends"
+    ):
         sweep.run(again, {"x": [1]}, tmp_path, "s")
     assert not (tmp_path / "calls").exists()
     sweep.run(odd_fails_first, {"x": [2]}, tmp_path, "s")
@@ -297,7 +299,7 @@ def test_an_unfinished_last_line_is_said_and_cut_off(tmp_path: Path) -> None:
     whole = log.read_bytes()
     for cut in (1, 30, len(whole.splitlines(keepends=True)[-1]) - 1):
         log.write_bytes(whole[:-cut])
-        with pytest.warns(UserWarning, match=r"s\.jsonl:3: an unfinished line, which a crash has left, was cut off"):
+        with pytest.warns(UserWarning, match=r"s\.jsonl:3: removed an unfinished line that a crash left"):
             frame = sweep.run(odd_fails_first, {"x": [2, 4]}, tmp_path, "s")
         assert frame["run"].tolist() == [1, 2]
         assert frame["twice"].tolist() == [4, 8]
@@ -312,7 +314,7 @@ def test_a_damaged_log_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(TornLog, match=r"s\.jsonl:2: its crc is"):
         sweep.run(odd_fails_first, {"x": [2, 4]}, tmp_path, "s")
     (tmp_path / "sweeps" / "r.jsonl").write_bytes(b'{"kind":"user","crc":"28df839d"}\n')
-    with pytest.raises(TornLog, match=r"r\.jsonl:1: not a sweep's: "):
+    with pytest.raises(TornLog, match=r"r\.jsonl:1: not a line of a sweep: "):
         sweep.run(odd_fails_first, {"x": [2]}, tmp_path, "r")
 
 

@@ -15,7 +15,7 @@ from loopkit.loop.parking import Parked
 from loopkit.loop.tools.execution import Allow, Denied, Failed, Ok, Outcome, PythonPort, ToolPort
 from loopkit.loop.tools.registry import Registry, SearchableMemory
 from loopkit.loop.tools.schemas import AnyTool, JsonTool
-from loopkit.server.completion.assembly import ReasoningDelta, TextDelta
+from loopkit.server.completion.deltas import ReasoningDelta, TextDelta
 
 __all__ = [
     "Allow",

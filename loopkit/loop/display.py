@@ -7,7 +7,7 @@ import sys
 from loopkit.contract.records import EpochEnd, ToolResult
 from loopkit.loop.events import Stopped, ToolCalled, TurnEvent
 from loopkit.reprs import shown
-from loopkit.server.completion.assembly import TextDelta
+from loopkit.server.completion.deltas import TextDelta
 
 __all__ = ["NEXT_STEPS", "show"]
 

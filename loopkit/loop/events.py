@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from loopkit.cache.losses.cause_texts import because
 from loopkit.contract.records import CacheLoss, EpochEnd, ToolResult, Usage, UsageRecord
 from loopkit.reprs import Card, counted
-from loopkit.server.completion.assembly import Delta
+from loopkit.server.completion.deltas import Delta
 
 __all__ = ["OnEvent", "RequestSent", "Stopped", "ToolCalled", "Turn", "TurnEvent", "add_up"]
 

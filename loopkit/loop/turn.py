@@ -27,7 +27,7 @@ from loopkit.loop.limits import INTERRUPTED, LIMIT_REACHED, REPEATED, Repeats, i
 from loopkit.loop.state import State
 from loopkit.loop.tools.execution import Denied, Outcome
 from loopkit.loop.tools.results import cap
-from loopkit.server.completion.assembly import Delta, ReasoningDelta, TextDelta
+from loopkit.server.completion.deltas import Delta, ReasoningDelta, TextDelta
 
 if TYPE_CHECKING:
     from loopkit.server.completion.assembly import Completion

@@ -24,7 +24,7 @@ from loopkit.replay.runs import empty_slots, send_all
 from loopkit.replay.summaries import UNCHANGED
 from loopkit.replay.variants import Change, Variant, variant_of
 from loopkit.server.client import Server
-from loopkit.server.completion.assembly import Delta
+from loopkit.server.completion.deltas import Delta
 from loopkit.server.transport.cancellation import Cancellation
 
 __all__ = ["compare", "variants_of"]

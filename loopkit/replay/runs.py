@@ -32,7 +32,8 @@ from loopkit.logs.loading import load
 from loopkit.replay.recorded_requests import PlacedRequest, Requests, as_repeatable, recorded, survey
 from loopkit.replay.variants import Change, Variant, applied, variant_of
 from loopkit.server.client import Server
-from loopkit.server.completion.assembly import Completion, Delta
+from loopkit.server.completion.assembly import Completion
+from loopkit.server.completion.deltas import Delta
 from loopkit.server.transport.cancellation import Cancellation
 from loopkit.session.line_file import LineFile
 from loopkit.session.session import Session

@@ -19,11 +19,11 @@ from loopkit.engines.evidence.tokens import TokenView
 from loopkit.errors import ServerError
 from loopkit.reprs import Card, counted
 from loopkit.server import llama_api
-from loopkit.server.completion.assembly import Completion, Delta
+from loopkit.server.completion.assembly import Completion
+from loopkit.server.completion.deltas import Delta
 from loopkit.server.completion.reception import receive
 from loopkit.server.detection import Detected
 from loopkit.server.doctor.checks import Doctor, examine
-from loopkit.server.llama_api import SlotState
 from loopkit.server.prompt.control_tags import server_tags
 from loopkit.server.prompt.token_view import token_view
 from loopkit.server.transport.cancellation import Cancellation
@@ -31,7 +31,7 @@ from loopkit.server.transport.connection import Wire
 
 if TYPE_CHECKING:
     from loopkit.server.embedded.process import Child
-    from loopkit.server.embedded.slot_pool import Handout
+    from loopkit.server.embedded.slot_pool import SlotPool
 
 __all__ = ["Server"]
 
@@ -77,7 +77,7 @@ class Server:
         detected: Detected,
         child: Child | None = None,
         *,
-        slot_pool: Handout | None = None,
+        slot_pool: SlotPool | None = None,
         unified: bool | None = None,
         host_cache_mib: int | None = None,
         another: Callable[[], Server] | None = None,
@@ -285,7 +285,7 @@ class Server:
         """
         return llama_api.raw_props(self.wire)
 
-    def slots(self) -> list[SlotState]:
+    def slots(self) -> list[llama_api.SlotState]:
         """Return the state of each slot of a llama-server.
 
         Examples

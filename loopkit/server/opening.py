@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -142,8 +141,8 @@ def serve(
     Server tiny (embedded): llama.cpp ..., context 2 slots × 4,096 tokens
     """
     from loopkit.server.embedded.models import resolve
-    from loopkit.server.embedded.process import read_template, start_child
-    from loopkit.server.embedded.slot_pool import Handout
+    from loopkit.server.embedded.process import read_template, start_child, warn_of_shorter_context
+    from loopkit.server.embedded.slot_pool import SlotPool
 
     file = resolve(model)
     template = None if template is None else read_template(template)
@@ -155,19 +154,15 @@ def serve(
     except BaseException:
         child.close()
         raise
-    if context_size is not None and context_size < context:
-        warnings.warn(
-            f"The context is {context_size:,} tokens per slot, not {context:,}: {file.name} was trained on no more. "
-            f"Pass context={context_size}, or use a model with a longer context.",
-            stacklevel=2,
-        )
+    if warn_of_shorter_context(file.name, asked=context, actual=context_size):
+        settings["context"] = context_size  # `Server.another` does not warn again
     unified = bool(parameters.get("kv_unified"))
     return Server(
         wire,
         Detected(LlamaCpp.name, child.build, file.name, context_size, slots),
         child,
         # With one KV buffer, idle slots are cleared: a pinned session would lose its cache at every turn.
-        slot_pool=None if unified else Handout(slots),
+        slot_pool=None if unified else SlotPool(slots),
         unified=unified,
         host_cache_mib=cache_ram_mib,
         another=lambda: serve(model, **settings),

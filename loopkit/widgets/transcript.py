@@ -11,7 +11,7 @@ from loopkit.contract.records import Assistant, CacheLoss, EpochEnd, LogRecord, 
 from loopkit.loop.display import NEXT_STEPS
 from loopkit.loop.events import RequestSent, Stopped, ToolCalled, TurnEvent, add_up
 from loopkit.reprs import counted, shown
-from loopkit.server.completion.assembly import Progress, ReasoningDelta, TextDelta
+from loopkit.server.completion.deltas import Progress, ReasoningDelta, TextDelta
 from loopkit.widgets.rendering import PageBlock
 
 __all__ = ["ChatTranscript", "lost_line"]

@@ -6,7 +6,7 @@ import pytest
 
 from loopkit.loop.display import show
 from loopkit.loop.events import ToolCalled
-from loopkit.server.completion.assembly import TextDelta
+from loopkit.server.completion.deltas import TextDelta
 from tests.logs.make import result
 
 OBEYED = ["\x1b[2J", "\x1b]52;c;eA==\x07", "\x9b1A", "\x00", "\b\b\b", "\r", chr(0x202E), chr(0x2066)]

@@ -28,7 +28,7 @@ from loopkit.loop.events import TurnEvent
 from loopkit.loop.limits import INTERRUPTED, Limits
 from loopkit.loop.loop import Loop
 from loopkit.server.client import Server
-from loopkit.server.completion.assembly import TextDelta
+from loopkit.server.completion.deltas import TextDelta
 from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
 from loopkit.session import disk

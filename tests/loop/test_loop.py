@@ -16,7 +16,7 @@ from loopkit.ids import SessionId
 from loopkit.loop.events import RequestSent, Stopped, TurnEvent
 from loopkit.loop.opening import resume, start
 from loopkit.server.client import Server
-from loopkit.server.completion.assembly import TextDelta
+from loopkit.server.completion.deltas import TextDelta
 from loopkit.server.opening import serve
 from loopkit.session.session import Session
 from loopkit.session.verify import verify

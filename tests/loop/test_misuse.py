@@ -124,9 +124,9 @@ def test_a_model_that_the_server_does_not_list_is_refused_when_connecting() -> N
 
 
 def test_a_parameter_of_serve_that_is_spelled_wrong_is_named() -> None:
-    with pytest.raises(InvalidConfig, match="the nearest: context"):
+    with pytest.raises(InvalidConfig, match="The nearest names: context"):
         serve("tiny", contxt=512)
-    with pytest.raises(InvalidConfig, match="neither a name nor a path"):
+    with pytest.raises(InvalidConfig, match="expected a name or a path; got an int"):
         serve(cast(str, 3))
 
 

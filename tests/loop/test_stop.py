@@ -12,7 +12,7 @@ import pytest
 from loopkit.contract.records import ToolResult
 from loopkit.loop.events import Stopped, Turn, TurnEvent
 from loopkit.server.client import Server
-from loopkit.server.completion.assembly import TextDelta
+from loopkit.server.completion.deltas import TextDelta
 from loopkit.session.session import Session
 from tests.loop.scripted_loops import begin, calling, ctrl_c, done, log, reopen, scripted, threads_of_ours
 from tests.server.scripted import HANG, answer, head, sse, text

@@ -23,7 +23,8 @@ from loopkit.errors import (
     StreamCut,
 )
 from loopkit.server.client import Server
-from loopkit.server.completion.assembly import Completion, Delta, TextDelta
+from loopkit.server.completion.assembly import Completion
+from loopkit.server.completion.deltas import Delta, TextDelta
 from loopkit.server.detection import Detected
 from loopkit.server.transport.connection import Wire
 from loopkit.server.transport.faults import FAULTS
@@ -127,12 +128,12 @@ def test_events_as_they_come(parts: list[Step]) -> None:
         pytest.param(sse(text("x")), StreamCut, "ended without a finish_reason", id="end"),
         pytest.param([head(Content_Length="9999"), ONE], StreamCut, "(events received: 1): peer closed", id="reset"),
         pytest.param([HEAD, b"data: \xff\n\n"], StreamCut, "not UTF-8", id="not-utf-8"),
-        pytest.param(sse(text("x"), "garbage"), StreamCut, "no part of a chat completion", id="garbage"),
+        pytest.param(sse(text("x"), "garbage"), StreamCut, "not part of a chat completion", id="garbage"),
         pytest.param(
             sse(text("x"), '{"error":{"message":"it broke","code":503}}'), ServerRefused, "HTTP 503: it broke", id="error"
         ),
         pytest.param([HEAD, b"event: error\ndata: it broke\n\n"], ServerRefused, "it broke", id="error-event"),
-        pytest.param(answer('{"choices":[{"mess'), StreamCut, "no part of a chat completion", id="half-json"),
+        pytest.param(answer('{"choices":[{"mess'), StreamCut, "not part of a chat completion", id="half-json"),
         pytest.param([head(kind="application/json", Content_Length="9999"), b"{"], StreamCut, "peer closed", id="cut-json"),
         pytest.param(answer("<p>Hello</p>", kind="text/html"), ServerRefused, "Check that this is the base URL", id="a-web-page"),
         pytest.param([head(Content_Encoding="gzip"), b"no gzip"], StreamCut, "decompress", id="not-gzip"),

@@ -18,7 +18,8 @@ from loopkit.encoding import decode
 from loopkit.errors import ContextExceeded, InvalidConfig, ServerRefused, ServerUnreachable
 from loopkit.server import llama_api
 from loopkit.server.client import Server
-from loopkit.server.completion.assembly import Completion, Delta, Progress, TextDelta, ToolCallDelta
+from loopkit.server.completion.assembly import Completion
+from loopkit.server.completion.deltas import Delta, Progress, TextDelta, ToolCallDelta
 from loopkit.server.detection import Detected
 from loopkit.server.opening import connect, serve
 from loopkit.server.transport.connection import Wire

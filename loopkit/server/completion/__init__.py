@@ -1,1 +1,1 @@
-"""Completions: streams, fragments and tool calls into one message, and its usage."""
+"""Completions: messages and usage, assembled from streams, fragments and tool calls."""

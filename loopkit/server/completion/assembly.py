@@ -1,15 +1,14 @@
-"""A chat completion out of a stream's events, or out of one whole answer.
+"""Assembly of a completion from the events of a stream, or from a response that was not streamed.
 
-Takes the text of each event, gives typed deltas for whoever watches, and in the end a `Completion` with the message exactly as
-the server returned it: null, empty and absent told apart, reasoning under its own name, unknown members as bytes in their order.
-Streams are taken as they really are; what is not a final answer is an error, never a shorter completion. Pure: knows nothing of
-HTTP, time or logs.
+`Assembly` takes the text of each event, and returns typed deltas and finally a `Completion`. Its message is exactly what the
+server returned: null, empty and absent values differ, reasoning keeps its member name, and unknown members keep their bytes and
+order. A response that is not final raises an error.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -18,70 +17,32 @@ from loopkit.contract.messages import Extra
 from loopkit.contract.records import Assistant, Usage
 from loopkit.encoding import compact, decode
 from loopkit.errors import StreamCut
-from loopkit.server.completion.json_fragments import NULL, Halves, Members, Reader, join
+from loopkit.server.completion.deltas import Delta, Progress, ReasoningDelta, TextDelta, ToolCallDelta
+from loopkit.server.completion.json_fragments import NULL, FragmentDecoder, Members, TextBuffer, join
 from loopkit.server.completion.tool_calls import ToolCalls
 from loopkit.server.completion.usage import normalise
 from loopkit.server.transport.refusals import refusal
 
-__all__ = ["Assembly", "Completion", "Delta", "Progress", "ReasoningDelta", "TextDelta", "ToolCallDelta", "whole"]
+__all__ = ["Assembly", "Completion", "parse_completion"]
 
 REASONING = ("reasoning_content", "reasoning")
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """A piece of the answer; whole characters only."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
-    """A piece of the reasoning; whole characters only."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCallDelta:
-    """A piece of a tool call."""
-
-    index: int
-    "Position of the call in its message, from 0."
-    name: str | None
-    "The tool's name where the call begins, else None."
-    arguments: str
-    "What was added to the arguments; may be empty."
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far llama.cpp has read the prompt."""
-
-    total: int
-    cached: int
-    processed: int
-    ms: float
-
-
-Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | Progress
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """A final answer: the message as the server returned it, and what the server said of it."""
+    """A final response: the message as the server returned it, its usage and other facts that the server reported."""
 
     content: str | UnsetType | None = UNSET
     reasoning_content: str | UnsetType | None = UNSET
     tool_calls: Raw | UnsetType = UNSET
     extra: Extra | UnsetType = UNSET
     replaced: int = 0
-    "Lone surrogates that became U+FFFD."
+    "Number of lone surrogates that were replaced by U+FFFD."
     usage: Usage = field(default_factory=Usage)
     reported: Raw | UnsetType = UNSET
-    "The server's own usage, where it does not add up."
+    "Usage as the server reported it, if it is inconsistent."
     usage_fault: str | None = None
-    "What does not add up, for a person."
+    "Why the reported usage is inconsistent."
     finish_reason: str | None = None
     response_id: str | None = None
     model: str | None = None
@@ -89,11 +50,11 @@ class Completion:
     "The server's ``system_fingerprint``."
     attempts: int = 1
     elapsed_ms: float = 0.0
-    "The whole call, waiting between attempts included."
+    "Milliseconds of the whole call, including the waits between attempts."
 
     @property
     def text(self) -> str:
-        """The answer's text; empty where there is none."""
+        """Text of the response; empty if it has no text."""
         return self.content if isinstance(self.content, str) else ""
 
     def assistant(self, time: str) -> Assistant:
@@ -103,6 +64,11 @@ class Completion:
         ----------
         time : str
             When the completion ended, in RFC 3339 format.
+
+        Returns
+        -------
+        Assistant
+            A record for the log.
 
         Examples
         --------
@@ -147,14 +113,14 @@ class _Chunk(msgspec.Struct):
 
 
 class Assembly:
-    """Puts the events of one answer together.
+    """Builder of one completion from the events of a stream.
 
     Parameters
     ----------
     url : str
-        For errors.
+        The server's base URL, for errors.
     first_call : int
-        The number that the answer's first tool call has in the session; a missing id is made from it.
+        Number of the first tool call in the session. Missing call ids are made from it.
 
     Examples
     --------
@@ -169,33 +135,45 @@ class Assembly:
 
     def __init__(self, url: str, *, first_call: int = 1) -> None:
         self._url, self._first_call = url, first_call
-        self._reader, self._members, self._calls = Reader(), Members(), ToolCalls()
+        self._decoder, self._members, self._calls = FragmentDecoder(), Members(), ToolCalls()
         self._no_calls: Raw | UnsetType = UNSET
-        self._halves = {name: Halves() for name in ("content", *REASONING)}
+        self._text_buffers = {name: TextBuffer() for name in ("content", *REASONING)}
         self._reasoning: str | None = None
         self._usage = self._timings = Raw()
         self._facts: dict[str, str] = {}
-        self._answered = self._messaged = False
+        self._has_choice = self._has_message = False
         self.received = 0
-        "Events taken in."
+        "Number of events so far."
         self.finish_reason: str | None = None
         self.done = False
-        "The server has said that no more comes."
+        "True once the server has sent ``[DONE]``."
 
     @property
     def final(self) -> bool:
-        """True once the server has said how or that the answer ends."""
+        """True once the server has sent a ``finish_reason`` or ``[DONE]``."""
         return self.done or self.finish_reason is not None
 
     def feed(self, data: str, event: str = "") -> list[Delta]:
-        """Take in the data of one event; gives what it adds.
+        """Add one event of the stream.
+
+        Parameters
+        ----------
+        data : str
+            The event's data.
+        event : str
+            The event's type, if it has one.
+
+        Returns
+        -------
+        list of Delta
+            What the event adds to the response.
 
         Raises
         ------
         ServerRefused, ContextExceeded
-            The event holds an error.
+            The event contains an error.
         StreamCut
-            It is no part of a chat completion.
+            The event is not part of a chat completion.
         """
         data = data.strip(" \t\r\n")
         if self.done or not data:
@@ -207,28 +185,28 @@ class Assembly:
         if event == "error":
             raise refusal(self._url, 200, data)
         try:
-            chunk, loose = self._reader.decode(data, _Chunk)
+            chunk, loose = self._decoder.decode(data, _Chunk)
             if chunk.error or chunk.object == "error":
                 raise refusal(self._url, 200, data)
             return self._absorb(chunk, loose)
         except (ValueError, AttributeError, TypeError) as error:
-            raise self._cut(f"{ascii(data)[:80]} is no part of a chat completion: {error}") from error
+            raise self._cut(f"{ascii(data)[:80]} is not part of a chat completion: {error}") from error
 
     def _absorb(self, chunk: _Chunk, loose: Any) -> list[Delta]:
         deltas: list[Delta] = []
         for name in ("id", "model", "system_fingerprint"):
             if isinstance(value := getattr(chunk, name), str) and value:
                 self._facts[name] = value
-        if (read := chunk.prompt_progress) is not None:
-            deltas.append(Progress(read.total, read.cache, read.processed, read.time_ms))
+        if (progress := chunk.prompt_progress) is not None:
+            deltas.append(Progress(progress.total, progress.cache, progress.processed, progress.time_ms))
         for position, choice in enumerate(chunk.choices or ()):
-            if choice.index:  # only the first of several choices is ours
+            if choice.index:  # only the first of several choices is used
                 continue
-            self._answered = True
+            self._has_choice = True
             key = "delta" if bytes(choice.delta) not in (b"", NULL) else "message"
             raw = choice.delta if key == "delta" else choice.message
             if bytes(raw) not in (b"", NULL):
-                self._messaged = True
+                self._has_message = True
                 inner = None if loose is None else loose["choices"][position][key]
                 deltas += self._absorb_message(raw, inner, whole=key == "message")
             if isinstance(choice.finish_reason, str) and choice.finish_reason:
@@ -240,7 +218,7 @@ class Assembly:
         return deltas
 
     def _absorb_message(self, raw: Raw, loose: Any, *, whole: bool) -> list[Delta]:
-        fragment = self._reader.open(raw, loose, deeper="tool_calls")
+        fragment = self._decoder.open(raw, loose, deeper="tool_calls")
         fragment.pop("role", None)
         calls = fragment.pop("tool_calls", None)
         self._members.add(fragment)
@@ -248,39 +226,44 @@ class Assembly:
         for name in REASONING:
             if isinstance(text := fragment.get(name), str) and text:
                 self._reasoning = self._reasoning or name
-                if name == self._reasoning and (shown := self._halves[name].push(text)):
+                if name == self._reasoning and (shown := self._text_buffers[name].push(text)):
                     deltas.append(ReasoningDelta(shown))
-        if isinstance(text := fragment.get("content"), str) and (shown := self._halves["content"].push(text)):
+        if isinstance(text := fragment.get("content"), str) and (shown := self._text_buffers["content"].push(text)):
             deltas.append(TextDelta(shown))
         if isinstance(calls, bytes) and calls != NULL:
             for position, item in enumerate(decode(calls, list[Raw])):
                 inner = None if loose is None else loose["tool_calls"][position]
-                deltas.append(ToolCallDelta(*self._calls.add(item, inner, self._reader, whole=whole)))
+                deltas.append(ToolCallDelta(*self._calls.add(item, inner, self._decoder, whole=whole)))
         if whole and isinstance(calls, bytes) and not self._calls:
             self._no_calls = Raw(compact(calls))
         return deltas
 
     def _flush(self) -> list[Delta]:
-        reasoning = self._halves[self._reasoning].flush() if self._reasoning else ""
-        text = self._halves["content"].flush()
+        reasoning = self._text_buffers[self._reasoning].flush() if self._reasoning else ""
+        text = self._text_buffers["content"].flush()
         return [*([ReasoningDelta(reasoning)] if reasoning else []), *([TextDelta(text)] if text else [])]
 
     def finish(self) -> Completion:
-        """The whole answer, when no more comes.
+        """Return the completion after the last event.
+
+        Returns
+        -------
+        Completion
+            The final response.
 
         Raises
         ------
         StreamCut
-            It is not final: neither a ``finish_reason`` nor ``[DONE]`` came, or there was no choice at all.
+            The stream had neither a ``finish_reason`` nor ``[DONE]``, or it had no choice.
         """
-        if not self._answered:
-            raise self._cut("it holds no choice")
+        if not self._has_choice:
+            raise self._cut("it has no choice")
         if not self.final:
             raise self._cut("it ended without a finish_reason")
         members = self._members
         name = self._reasoning or next((each for each in REASONING if each in members.values), REASONING[0])
         content, reasoning = members.pop_text("content"), members.pop_text(name)
-        replaced = self._reader.replaced
+        replaced = self._decoder.replaced
         calls = self._no_calls
         extra: dict[str, Raw] = {}
         try:
@@ -293,35 +276,40 @@ class Assembly:
                 replaced += count
         except ValueError as error:
             raise self._cut(str(error)) from error
-        named: str | UnsetType = name if reasoning is not None and name != REASONING[0] else UNSET
+        reasoning_name: str | UnsetType = name if reasoning is not None and name != REASONING[0] else UNSET
         usage, timings = _mapping(self._usage), _mapping(self._timings)
-        read = normalise(usage, timings)
+        normalised = normalise(usage, timings)
         reported = self._timings if usage is None else self._usage
         return Completion(
             content=UNSET if content is None else content[0],
             reasoning_content=UNSET if reasoning is None else reasoning[0],
             tool_calls=calls,
-            extra=Extra(reasoning_name=named, members=extra or UNSET) if extra or named is not UNSET else UNSET,
+            extra=Extra(reasoning_name=reasoning_name, members=extra or UNSET) if extra or reasoning_name is not UNSET else UNSET,
             replaced=replaced + (content[1] if content else 0) + (reasoning[1] if reasoning else 0),
-            usage=read.usage,
-            reported=UNSET if read.fault is None else Raw(compact(bytes(reported))),
-            usage_fault=read.fault,
+            usage=normalised.usage,
+            reported=UNSET if normalised.fault is None else Raw(compact(bytes(reported))),
+            usage_fault=normalised.fault,
             finish_reason=self.finish_reason,
             response_id=self._facts.get("id"),
             model=self._facts.get("model"),
             build=self._facts.get("system_fingerprint"),
         )
 
-    def finish_whole(self) -> Completion:
-        """As `finish`, of an answer that came at once: without a ``finish_reason`` it is final where its message says something.
+    def finish_unstreamed(self) -> Completion:
+        """Return the completion of a response that was not streamed. Without a ``finish_reason``, it is final if it has content.
+
+        Returns
+        -------
+        Completion
+            The final response.
 
         Raises
         ------
         StreamCut
-            It holds no message, or is not final.
+            The response has no message, or is not final.
         """
-        if self._answered and not self._messaged:
-            raise self._cut("it holds no message")
+        if self._has_choice and not self._has_message:
+            raise self._cut("it has no message")
         texts = (value for name in ("content", *REASONING) for value in self._members.values.get(name, ()))
         self.done = bool(self._calls) or any(value not in ("", NULL, b"[]") for value in texts)
         return self.finish()
@@ -337,22 +325,38 @@ def _newer(old: Raw, new: Raw) -> Raw:
 def _mapping(raw: Raw) -> dict[str, Any] | None:
     try:
         value = decode(bytes(raw)) if bytes(raw) else None
-    except ValueError:  # such as a number beyond 64 bits and every float: no log could hold it, so nothing was reported
+    except ValueError:  # such as a number beyond 64 bits and every float, which no log can store
         return None
     return value if isinstance(value, dict) else None
 
 
-def whole(data: bytes, url: str, *, first_call: int = 1) -> Completion:
-    """Read an answer that was not streamed.
+def parse_completion(data: bytes, url: str, *, first_call: int = 1) -> Completion:
+    """Parse a response that was not streamed.
+
+    Parameters
+    ----------
+    data : bytes
+        Body of the response.
+    url : str
+        The server's base URL, for errors.
+    first_call : int
+        Number of the first tool call in the session. Missing call ids are made from it.
+
+    Returns
+    -------
+    Completion
+        The final response.
 
     Raises
     ------
-    ServerRefused, ContextExceeded, StreamCut
-        As in `Assembly`.
+    ServerRefused, ContextExceeded
+        The response contains an error.
+    StreamCut
+        The response is not a chat completion, or not final.
 
     Examples
     --------
-    >>> whole(b'{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}', "http://host").content
+    >>> parse_completion(b'{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}', "http://host").content
     ''
     """
     assembly = Assembly(url, first_call=first_call)
@@ -361,4 +365,4 @@ def whole(data: bytes, url: str, *, first_call: int = 1) -> Completion:
     except UnicodeDecodeError as error:
         raise StreamCut(url, f"byte {error.start} is not UTF-8", 0) from error
     assembly.feed(text)
-    return assembly.finish_whole()
+    return assembly.finish_unstreamed()

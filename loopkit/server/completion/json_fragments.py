@@ -1,8 +1,8 @@
-"""JSON objects that come in fragments: opened, merged, and mended where a server cut a character in two.
+"""JSON objects in fragments: decoding, merging, and repair of characters that a server cut in two.
 
-A value is text (a JSON string, decoded) or bytes (any other JSON value, as the server wrote it, so that numbers and the order of
-members keep their form). A character outside the basic plane can be cut into two halves that lie in different fragments; the
-halves are joined first, and what is still alone becomes U+FFFD and is counted. Pure: knows nothing of chat completions.
+A value is text (a decoded JSON string) or bytes (any other JSON value as the server wrote it, so that numbers and the order of
+members are kept). The two surrogates of a character outside the basic plane may arrive in different fragments. They are joined
+first. A surrogate that is still alone is replaced by U+FFFD and counted.
 """
 
 from __future__ import annotations
@@ -15,35 +15,45 @@ from msgspec import Raw
 
 from loopkit.encoding import compact, decode, decode_lenient, encode, replace_surrogates
 
-__all__ = ["Halves", "Members", "Reader", "Value", "join", "mend_escapes"]
+__all__ = ["FragmentDecoder", "Members", "TextBuffer", "Value", "join", "replace_surrogate_escapes"]
 
 T = TypeVar("T")
 Value: TypeAlias = str | bytes
 
 NULL = b"null"
-_HALF = r"u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_SURROGATE = r"u[dD][89a-fA-F][0-9a-fA-F]{2}"
 _PAIR = r"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_ESCAPE = re.compile(rf"\\(?:{_PAIR}|({_HALF})|.)", re.DOTALL)
+_ESCAPE = re.compile(rf"\\(?:{_PAIR}|({_SURROGATE})|.)", re.DOTALL)
 
 
-def mend_escapes(text: str) -> tuple[str, int]:
-    r"""Replace the lone surrogate escapes of a JSON text by the escape of U+FFFD; also gives how many there were.
+def replace_surrogate_escapes(text: str) -> tuple[str, int]:
+    r"""Replace lone surrogate escapes in JSON by the escape of U+FFFD.
+
+    Parameters
+    ----------
+    text : str
+        JSON.
+
+    Returns
+    -------
+    tuple of (str, int)
+        The JSON, and the number of replaced escapes.
 
     Examples
     --------
-    >>> mend_escapes(r'"\ud83d\ude00 \ud83d \\ud83d"')
+    >>> replace_surrogate_escapes(r'"\ud83d\ude00 \ud83d \\ud83d"')
     ('"\\ud83d\\ude00 \\ufffd \\\\ud83d"', 1)
     """
     count = 0
 
-    def mended(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         nonlocal count
         if match.group(1) is None:
             return match.group()
         count += 1
         return r"\ufffd"
 
-    return _ESCAPE.sub(mended, text), count
+    return _ESCAPE.sub(replacement, text), count
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -58,35 +68,62 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-class Reader:
-    """Decodes a server's JSON, halves of characters included.
+class FragmentDecoder:
+    """Decoder of JSON with lone surrogates.
 
-    msgspec refuses a lone surrogate anywhere in a text. Such a text is decoded twice: mended, for everything that is kept as
-    bytes, and leniently, for the strings, whose halves may find each other in the next fragment; this one is called `loose`.
+    msgspec rejects text with a lone surrogate. Such text is decoded twice. Values that are kept as bytes come from the text with
+    replaced surrogates. Strings come from a lenient decoding, called `loose`, so that the next fragment can complete a character.
     """
 
     def __init__(self) -> None:
         self.replaced = 0
-        "Lone surrogates inside values that are kept as bytes."
+        "Number of lone surrogates in values that are kept as bytes."
 
     def decode(self, text: str, type: type[T]) -> tuple[T, Any]:
-        """Decode `text`; the second value is its loose form, None where it is the same.
+        """Decode JSON.
+
+        Parameters
+        ----------
+        text : str
+            JSON.
+        type : type
+            Expected type.
+
+        Returns
+        -------
+        tuple
+            The value, and its loose form; None if the text has no lone surrogate.
 
         Raises
         ------
         ValueError
-            When it is not JSON, or not of that type.
+            The text is not JSON, or not of that type.
         """
         try:
             return decode(text, type), None
         except ValueError:
-            mended, count = mend_escapes(text)
+            repaired, count = replace_surrogate_escapes(text)
             if not count:
                 raise
-            return decode(mended, type), decode_lenient(text)
+            return decode(repaired, type), decode_lenient(text)
 
     def open(self, data: Raw, loose: Any, *, deeper: str = "") -> dict[str, Value]:
-        """The members of an object; `deeper` names one that will be opened in its turn."""
+        """Return the members of an object.
+
+        Parameters
+        ----------
+        data : Raw
+            The object.
+        loose : Any
+            Its loose form, or None.
+        deeper : str
+            Name of a member that the caller opens separately.
+
+        Returns
+        -------
+        dict of str to Value
+            The members.
+        """
         opened: dict[str, Value] = {}
         for name, raw in decode(bytes(data), dict[str, Raw]).items():
             value = bytes(raw)
@@ -99,36 +136,40 @@ class Reader:
         return opened
 
 
-class Halves:
-    """Keeps the first half of a character back until the second comes, so that what is shown is always whole."""
+class TextBuffer:
+    """Text in fragments, returned in whole characters: half a character waits for its other half."""
 
     def __init__(self) -> None:
-        self._held = ""
+        self._half = ""
 
     def push(self, text: str) -> str:
-        """What can be shown now."""
-        text = self._held + text
-        self._held = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        return replace_surrogates(text[:-1] if self._held else text)[0]
+        """Add a fragment, and return the text that is complete."""
+        text = self._half + text
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return replace_surrogates(text[:-1] if self._half else text)[0]
 
     def flush(self) -> str:
-        """What is left when no more comes."""
-        held, self._held = self._held, ""
-        return "\ufffd" if held else ""
+        """Return U+FFFD if half a character is left at the end, else an empty text."""
+        half, self._half = self._half, ""
+        return "\ufffd" if half else ""
 
 
 class Members:
-    """The members of one object, gathered from its fragments in the order in which they first came."""
+    """The members of one object, collected from its fragments, in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self.values: dict[str, list[Value]] = {}
 
     def add(self, fragment: Mapping[str, Value]) -> None:
+        """Add the members of a fragment."""
         for name, value in fragment.items():
             self.values.setdefault(name, []).append(value)
 
     def pop_text(self, name: str) -> tuple[str | None, int] | None:
-        """Take a member out that is text or null: its text and how many characters were replaced; None where it is neither."""
+        """Remove a member and return its text (or None for null) and the number of replaced characters.
+
+        Return None, and keep the member, if it is missing or neither text nor null.
+        """
         values = self.values.get(name)
         if values is None or not all(isinstance(value, str) or value == NULL for value in values):
             return None
@@ -138,17 +179,24 @@ class Members:
 
 
 def join(name: str, values: list[Value]) -> tuple[bytes, int]:
-    """Merge the fragments of one value: texts and arrays are joined, of anything else the last that is not null stands.
+    """Merge the fragments of one value. Texts and arrays are joined; of other values, the last one that is not null is used.
+
+    Parameters
+    ----------
+    name : str
+        Name of the member, for errors.
+    values : list of Value
+        The fragments.
 
     Returns
     -------
     tuple of (bytes, int)
-        JSON, and how many characters were replaced.
+        JSON, and the number of replaced characters.
 
     Raises
     ------
     ValueError
-        When a text or an array goes on as something else.
+        The fragments have different types, for example a text and an array.
 
     Examples
     --------
@@ -156,20 +204,20 @@ def join(name: str, values: list[Value]) -> tuple[bytes, int]:
     (b'"ab"', 0)
     >>> join("parts", [b"[1.0]", b"[]", b"[2]"])
     (b'[1.0,2]', 0)
-    >>> join("seen", [b"1", b"2"])
+    >>> join("count", [b"1", b"2"])
     (b'2', 0)
     """
-    there = [value for value in values if value != NULL]
-    if not there:
+    present = [value for value in values if value != NULL]
+    if not present:
         return NULL, 0
-    texts = [value for value in there if isinstance(value, str)]
-    others = [compact(value) for value in there if isinstance(value, bytes)]
+    texts = [value for value in present if isinstance(value, str)]
+    others = [compact(value) for value in present if isinstance(value, bytes)]
     if not others:
         text, replaced = replace_surrogates("".join(texts))
         return encode(text), replaced
     arrays = [value for value in others if value[:1] == b"["]
     if texts or 0 < len(arrays) < len(others):
-        raise ValueError(f"{name} begins as one kind of value and goes on as another")
+        raise ValueError(f"the fragments of {name} have different types")
     if arrays:
         return b"[" + b",".join(inner for array in arrays if (inner := array[1:-1])) + b"]", 0
     return others[-1], 0

@@ -1,4 +1,4 @@
-"""Reception of a completion from the events, or the body, of a response."""
+"""Reception of a completion from the stream or the body of a response."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import replace
 from msgspec.structs import replace as replace_in
 
 from loopkit.errors import ServerTimeout, StreamCut
-from loopkit.server.completion.assembly import Assembly, Completion, Delta, Progress, whole
+from loopkit.server.completion.assembly import Assembly, Completion, parse_completion
+from loopkit.server.completion.deltas import Delta, Progress
 from loopkit.server.transport.response import Response
 
 __all__ = ["receive"]
@@ -32,15 +33,15 @@ def receive(response: Response, url: str, on_delta: Callable[[Delta], object] | 
     Returns
     -------
     Completion
-        A final answer. ``usage.ttft_ms`` is the time from the start of the attempt to the first delta that is no progress.
+        The final response. ``usage.ttft_ms`` is the time from the start of the attempt to the first delta other than `Progress`.
 
     Raises
     ------
     StreamCut, ServerTimeout, ServerRefused, ContextExceeded
-        The answer is not final.
+        The response is not final, or the server refused.
     """
     if not response.is_stream:
-        return whole(response.body(), url, first_call=first_call)
+        return parse_completion(response.body(), url, first_call=first_call)
     assembly = Assembly(url, first_call=first_call)
     first: float | None = None
     events = response.events()
@@ -50,7 +51,7 @@ def receive(response: Response, url: str, on_delta: Callable[[Delta], object] | 
         except (StreamCut, ServerTimeout):
             if not assembly.final:
                 raise
-            event = None  # the answer is complete; only the end of the stream is missing
+            event = None  # the response is complete; only the end of the stream is missing
         if event is None:
             break
         for delta in assembly.feed(event.data, event.event):

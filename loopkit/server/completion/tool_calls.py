@@ -1,8 +1,7 @@
-"""Tool calls out of fragments: which fragment belongs to which call, and what the whole calls are.
+"""Tool calls in fragments: assignment of fragments to calls, and the complete calls.
 
-Servers agree on little: an index may be missing or always 0, an id may come once, on every fragment, twice in one message or
-never, arguments may be text in fragments or an object. Two calls are never merged without a word: where a fragment could begin a
-call or go on with one, what it names decides. Pure: does not know what a tool is.
+Servers differ. An index may be missing or always 0. An id may be in the first fragment, in all of them, in two calls, or missing.
+Arguments may be text in fragments, or an object. If a fragment could start a call or continue one, its id and name decide.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from typing import Any
 from msgspec import Raw
 
 from loopkit.encoding import compact, decode, encode, replace_surrogates
-from loopkit.server.completion.json_fragments import NULL, Members, Reader, Value, join, mend_escapes
+from loopkit.server.completion.json_fragments import NULL, FragmentDecoder, Members, Value, join, replace_surrogate_escapes
 
 __all__ = ["ToolCalls"]
 
-_LABELS = ("id", "type", "name")  # said once or again and again, never in parts
+_LABELS = ("id", "type", "name")  # sent whole, once or in every fragment
 
 
 def _label(fragment: dict[str, Value], name: str) -> str | None:
@@ -25,7 +24,7 @@ def _label(fragment: dict[str, Value], name: str) -> str | None:
 
 
 def _arguments(fragment: dict[str, Value]) -> str | None:
-    """The text of a fragment's arguments; an object is written as the server wrote it."""
+    """Return the text of a fragment's arguments. An object is kept as the server wrote it."""
     value = fragment.get("arguments", NULL)
     if isinstance(value, str):
         return value
@@ -33,7 +32,7 @@ def _arguments(fragment: dict[str, Value]) -> str | None:
 
 
 class _Call:
-    """One call: its own members, and its function's."""
+    """One tool call, with the members of its function."""
 
     def __init__(self) -> None:
         self.id: str | None = None
@@ -51,33 +50,33 @@ class _Call:
             members.add({name: value for name, value in new.items() if name not in _LABELS or name not in members.values})
 
     def is_whole(self) -> bool:
-        """True when its arguments are an object that has ended."""
+        """Return True if the arguments are a complete JSON object."""
         text = "".join(self.arguments).strip()
         if not (text.startswith("{") and text.endswith("}")):
             return False
         try:
-            decode(mend_escapes(replace_surrogates(text)[0])[0])
+            decode(replace_surrogate_escapes(replace_surrogates(text)[0])[0])
         except ValueError:
             return False
         return True
 
     def render(self, id: str) -> tuple[dict[str, Any], int]:
-        """The call as it will be logged and sent, and how many characters were replaced in it."""
-        text, lone = replace_surrogates("".join(self.arguments) if self.arguments else "{}")
-        text, escaped = mend_escapes(text)  # arguments are JSON inside JSON; a server that parses them refuses the escape as well
-        name, halves = replace_surrogates(self.name or "")
-        function, inner = _rendered(self.function, {"name": name, "arguments": text})
-        call, outer = _rendered(self.members, {"id": id, "function": function})
-        return call, lone + escaped + halves + inner + outer
+        """Return the call as it is logged and sent, and the number of replaced characters."""
+        text, in_text = replace_surrogates("".join(self.arguments) if self.arguments else "{}")
+        text, in_escapes = replace_surrogate_escapes(text)  # a server that parses the arguments rejects the escape too
+        name, in_name = replace_surrogates(self.name or "")
+        function, in_function = _merge(self.function, {"name": name, "arguments": text})
+        call, in_call = _merge(self.members, {"id": id, "function": function})
+        return call, in_text + in_escapes + in_name + in_function + in_call
 
 
-def _rendered(members: Members, ours: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """Members in the order in which they came, `ours` in their places; one of ours that never came stands first."""
-    rendered = {name: value for name, value in ours.items() if name not in members.values}
+def _merge(members: Members, known: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Return the members in their order, with the values of `known` where it has one. Missing known members come first."""
+    rendered = {name: value for name, value in known.items() if name not in members.values}
     replaced = 0
     for name, values in members.values.items():
-        if name in ours:
-            rendered[name] = ours[name]
+        if name in known:
+            rendered[name] = known[name]
         else:
             data, count = join(name, values)
             rendered[name] = Raw(data)
@@ -86,7 +85,7 @@ def _rendered(members: Members, ours: dict[str, Any]) -> tuple[dict[str, Any], i
 
 
 class ToolCalls:
-    """The calls of one message."""
+    """The tool calls of one message."""
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
@@ -95,24 +94,29 @@ class ToolCalls:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def add(self, data: Raw, loose: Any, reader: Reader, *, whole: bool) -> tuple[int, str | None, str]:
-        """Take a fragment in: gives the position of its call, the name where the call begins, and the text for its arguments.
+    def add(self, data: Raw, loose: Any, decoder: FragmentDecoder, *, whole: bool) -> tuple[int, str | None, str]:
+        """Add a fragment.
 
         Parameters
         ----------
         data : Raw
             An element of ``tool_calls``.
         loose : Any
-            Its loose form; see `Reader`.
-        reader : Reader
-            Opens it.
+            Its loose form; see `FragmentDecoder`.
+        decoder : FragmentDecoder
+            Opens the fragment.
         whole : bool
-            It is a call of an answer that was not streamed.
+            Whether the fragment is a complete call, from a response that was not streamed.
+
+        Returns
+        -------
+        tuple of (int, str or None, str)
+            Position of the call, its name if this fragment starts it, and the text added to its arguments.
         """
-        fragment = reader.open(data, loose, deeper="function")
+        fragment = decoder.open(data, loose, deeper="function")
         function: dict[str, Value] = {}
         if isinstance(raw := fragment.get("function"), bytes) and raw != NULL:
-            function = reader.open(Raw(raw), None if loose is None else loose["function"])
+            function = decoder.open(Raw(raw), None if loose is None else loose["function"])
         index = NULL if whole else fragment.pop("index", NULL)
         arguments = _arguments(function)
         call = None if whole else self._current(index, _label(fragment, "id"), _label(function, "name"), arguments)
@@ -126,7 +130,7 @@ class ToolCalls:
         return self._calls.index(call), call.name or "" if begins else None, arguments or ""
 
     def _current(self, index: Value, id: str | None, name: str | None, arguments: str | None) -> _Call | None:
-        """The call that a fragment goes on with; None where it begins one."""
+        """Return the call that a fragment continues; None if it starts one."""
         if index != NULL:
             current = self._by_index.get(index)
         elif id:
@@ -140,18 +144,27 @@ class ToolCalls:
         return current
 
     def render(self, first_call: int) -> tuple[Raw, int]:
-        """The array of all calls as JSON, and how many characters were replaced in it.
+        """Return all calls as a JSON array.
 
-        An id that is missing, or was used before in the message, becomes ``call_<n>``, where n is the number of the call.
+        Parameters
+        ----------
+        first_call : int
+            Number of the message's first call in the session. A missing or repeated id becomes ``call_<n>``, with the call's
+            number.
+
+        Returns
+        -------
+        tuple of (Raw, int)
+            The array, and the number of replaced characters.
         """
-        given = {call.id for call in self._calls}
+        reported = {call.id for call in self._calls}
         used: set[str] = set()
         rendered, replaced = [], 0
         for number, call in enumerate(self._calls, first_call):
             id, lone = replace_surrogates(call.id or "")
             if not id or id in used:
                 id, lone = f"call_{number}", 0
-                while id in given or id in used:
+                while id in reported or id in used:
                     id += "_"
             used.add(id)
             item, count = call.render(id)

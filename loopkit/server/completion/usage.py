@@ -1,8 +1,8 @@
-"""Usage dialects: what a response says of its tokens, as `loopkit.contract.records.Usage`.
+"""Usage dialects: the token counts of responses, as `loopkit.contract.records.Usage`.
 
-A dialect is recognised by the members that the response holds, never by the server's name, and each states whether its prompt
-count includes the cached tokens. Null and absent are None, never 0; nothing is derived that the server did not count. Numbers
-that do not add up are said, so that the caller can keep the server's own words. Pure: knows nothing of streams or HTTP.
+A dialect is recognised by the members of the response, not by the name of the server. It defines whether the prompt count
+includes the cached tokens. Null and absent counts are None. Inconsistent counts are reported, so that the caller can keep the
+server's own usage.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from loopkit.contract.records import Usage
 
 __all__ = ["DIALECTS", "Dialect", "Normalised", "normalise"]
 
-LARGEST = 1 << 53  # of what every JSON reader holds exactly; sums of counts still fit a record
+LARGEST = 1 << 53  # every JSON reader represents integers up to this exactly, and sums of counts fit a record
 
 
 class Dialect(NamedTuple):
-    """How one family of servers names its counts; of several names the first that holds a number counts."""
+    """The members in which one family of servers reports its counts. Of several members, the first with a number is used."""
 
     name: str
     marks: tuple[str, ...]
-    "Members of which one is there in this dialect; the first dialect of the table that matches is taken."
+    "Members that identify the dialect. One of them is enough. The first matching dialect of the table is used."
     inclusive: bool
     "Whether the prompt count includes cached and cache-written tokens."
     prompt: str
@@ -31,7 +31,7 @@ class Dialect(NamedTuple):
     written: tuple[str, ...]
     reasoning: tuple[str, ...]
     fresh: tuple[str, ...] = ()
-    "Prompt tokens that were not cached, where they are counted too; only to see whether all adds up."
+    "Prompt tokens that were not cached; used only to check the counts."
 
 
 DIALECTS = (
@@ -46,7 +46,7 @@ DIALECTS = (
             "prompt_cache_hit_tokens",  # DeepSeek
             "cached_tokens",  # Moonshot
             "num_cached_tokens",  # Mistral
-            "cache_read_input_tokens",  # gateways before Anthropic that add up the prompt anew
+            "cache_read_input_tokens",  # gateways to Anthropic that compute the prompt's total
         ),
         written=(
             "prompt_tokens_details.cache_write_tokens",  # OpenAI, OpenRouter
@@ -81,17 +81,17 @@ DIALECTS = (
 
 
 class Normalised(NamedTuple):
-    """What a response said of its tokens."""
+    """The token counts of a response."""
 
     usage: Usage
     fault: str | None
-    "What does not add up, for a person; None where all does."
+    "Why the counts are inconsistent; None if they are consistent."
     impossible: str | None = None
-    "Of that, a cached count above the prompt that should include it."
+    "Message if the cached count exceeds the prompt count that should include it, else None."
 
 
-class _Reader:
-    """Counts by path out of one object; a member that is there and no count is a fault."""
+class _Counts:
+    """The counts of one object, by path. A member that is not a count is added to the faults."""
 
     def __init__(self, source: Mapping[str, Any], faults: list[str]) -> None:
         self._source, self._faults = source, faults
@@ -103,6 +103,7 @@ class _Reader:
         return value
 
     def count(self, *paths: str) -> int | None:
+        """Return the first count at the paths."""
         for path in paths:
             value = self._find(path)
             if isinstance(value, float) and value.is_integer():
@@ -114,6 +115,7 @@ class _Reader:
         return None
 
     def milliseconds(self, path: str) -> float | None:
+        """Return the duration at a path."""
         value = self._find(path)
         if type(value) in (int, float) and 0 <= value <= LARGEST:
             return float(value)
@@ -121,24 +123,24 @@ class _Reader:
 
 
 def normalise(usage: Mapping[str, Any] | None, timings: Mapping[str, Any] | None = None) -> Normalised:
-    """Read the counts of a response.
+    """Return the token counts of a response in one form.
 
     Parameters
     ----------
     usage : mapping or None
-        The response's ``usage``, from wherever it stood.
+        The response's ``usage``.
     timings : mapping or None
-        llama.cpp's ``timings``; its ``cache_n`` and ``prompt_n`` win over `usage` where both stand.
+        llama.cpp's ``timings``. Its ``cache_n`` and ``prompt_n`` take precedence over `usage`.
 
     Returns
     -------
     Normalised
-        The usage, and what does not add up. A cached count above an inclusive prompt count is not taken over: it is None.
+        The usage, and why it is inconsistent. A cached count that exceeds an inclusive prompt count becomes None.
 
     Examples
     --------
-    >>> read = normalise({"prompt_tokens": 25, "completion_tokens": 8, "prompt_tokens_details": None})
-    >>> read.usage.prompt_tokens, read.usage.cached_tokens, read.fault
+    >>> normalised = normalise({"prompt_tokens": 25, "completion_tokens": 8, "prompt_tokens_details": None})
+    >>> normalised.usage.prompt_tokens, normalised.usage.cached_tokens, normalised.fault
     (25, None, None)
     >>> normalise({"input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 8}).usage.prompt_tokens
     25
@@ -147,23 +149,23 @@ def normalise(usage: Mapping[str, Any] | None, timings: Mapping[str, Any] | None
     """
     faults: list[str] = []
     impossible: list[str] = []
-    found = _from_usage(usage or {}, faults, impossible)
+    counts = _from_usage(usage or {}, faults, impossible)
     if timings:
-        found = _with_timings(found, _Reader(timings, faults), faults)
-    return Normalised(found, "; ".join(faults) or None, impossible[0] if impossible and found.cached_tokens is None else None)
+        counts = _with_timings(counts, _Counts(timings, faults), faults)
+    return Normalised(counts, "; ".join(faults) or None, impossible[0] if impossible and counts.cached_tokens is None else None)
 
 
 def _from_usage(usage: Mapping[str, Any], faults: list[str], impossible: list[str]) -> Usage:
     dialect = next((each for each in DIALECTS if any(mark in usage for mark in each.marks)), None)
     if dialect is None:
         return Usage()
-    read = _Reader(usage, faults)
-    prompt, cached, written = read.count(dialect.prompt), read.count(*dialect.cached), read.count(*dialect.written)
-    completion, reasoning = read.count(dialect.completion), read.count(*dialect.reasoning)
-    total = read.count("total_tokens")
+    counts = _Counts(usage, faults)
+    prompt, cached, written = counts.count(dialect.prompt), counts.count(*dialect.cached), counts.count(*dialect.written)
+    completion, reasoning = counts.count(dialect.completion), counts.count(*dialect.reasoning)
+    total = counts.count("total_tokens")
     if prompt is not None and not dialect.inclusive:
         if cached is None:
-            faults.append(f"{dialect.prompt} {prompt} leaves cached tokens out, and their number is not given")
+            faults.append(f"{dialect.prompt} {prompt} excludes cached tokens, and the number of cached tokens is missing")
         prompt = None if cached is None else prompt + cached + (written or 0)
     if prompt is not None and cached is not None and cached > prompt:
         impossible.append(f"cached tokens {cached} are more than the prompt of {prompt} that should include them")
@@ -171,17 +173,19 @@ def _from_usage(usage: Mapping[str, Any], faults: list[str], impossible: list[st
         cached = None
     if prompt is not None and written is not None and (cached or 0) + written > prompt:
         faults.append(
-            f"cached tokens {cached} and written {written} are more than the prompt of {prompt} that should include them"
+            f"cached tokens {cached} and cache writes {written} are more than the prompt of {prompt} that should include them"
         )
         written = None
-    fresh = read.count(*dialect.fresh)
+    fresh = counts.count(*dialect.fresh)
     if None not in (prompt, cached, fresh) and (cached or 0) + (fresh or 0) != prompt:
-        faults.append(f"cached tokens {cached} and {fresh} not cached do not make the prompt of {prompt}")
+        faults.append(f"cached tokens {cached} and uncached tokens {fresh} do not add up to the prompt of {prompt}")
     if prompt is not None and completion is not None and total is not None and total != prompt + completion:
-        if reasoning and total == prompt + completion + reasoning:  # xAI counts reasoning beside the completion
+        if reasoning and total == prompt + completion + reasoning:  # xAI's completion count excludes reasoning
             completion += reasoning
         else:
-            faults.append(f"the total is {total}, but prompt {prompt} and completion {completion} make {prompt + completion}")
+            faults.append(
+                f"the total is {total}, but prompt {prompt} and completion {completion} add up to {prompt + completion}"
+            )
     if completion is not None and reasoning is not None and reasoning > completion:
         faults.append(f"reasoning tokens {reasoning} are more than the completion of {completion} that should include them")
     return Usage(
@@ -193,21 +197,21 @@ def _from_usage(usage: Mapping[str, Any], faults: list[str], impossible: list[st
     )
 
 
-def _with_timings(usage: Usage, read: _Reader, faults: list[str]) -> Usage:
+def _with_timings(usage: Usage, timings: _Counts, faults: list[str]) -> Usage:
     prompt, cached, completion = usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens
-    taken, evaluated = read.count("cache_n"), read.count("prompt_n")
-    if taken is not None and evaluated is not None:
-        if prompt is not None and prompt != taken + evaluated:
-            faults.append(f"the prompt is {prompt}, but timings say {taken} cached and {evaluated} read")
-        if cached is not None and cached != taken:
-            faults.append(f"cached tokens are {cached}, but timings say {taken}")
-        prompt, cached = taken + evaluated, taken
+    reused, processed = timings.count("cache_n"), timings.count("prompt_n")
+    if reused is not None and processed is not None:
+        if prompt is not None and prompt != reused + processed:
+            faults.append(f"the prompt is {prompt}, but timings report {reused} cached and {processed} processed")
+        if cached is not None and cached != reused:
+            faults.append(f"cached tokens are {cached}, but timings report {reused}")
+        prompt, cached = reused + processed, reused
     return Usage(
         prompt_tokens=prompt,
         cached_tokens=cached,
         cache_write_tokens=usage.cache_write_tokens,
-        completion_tokens=read.count("predicted_n") if completion is None else completion,
+        completion_tokens=timings.count("predicted_n") if completion is None else completion,
         reasoning_tokens=usage.reasoning_tokens,
-        prompt_ms=read.milliseconds("prompt_ms"),
-        predicted_ms=read.milliseconds("predicted_ms"),
+        prompt_ms=timings.milliseconds("prompt_ms"),
+        predicted_ms=timings.milliseconds("predicted_ms"),
     )

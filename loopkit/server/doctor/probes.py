@@ -14,7 +14,7 @@ from loopkit.contract.records import Usage
 from loopkit.encoding import encode
 from loopkit.errors import ServerError, ServerRefused, ServerTimeout, ServerUnreachable
 from loopkit.server import llama_api
-from loopkit.server.completion.assembly import whole
+from loopkit.server.completion.assembly import parse_completion
 from loopkit.server.transport.connection import Wire
 from loopkit.server.transport.refusals import KEY_REFUSED
 
@@ -137,7 +137,7 @@ def _counts(server: Examined) -> Counts | NoAnswer:
     body = encode({**named, "messages": [{"role": "user", "content": TINY}], "max_tokens": 1, **pinned})
     wire = server.wire
     try:
-        first, second = (whole(wire.ask(wire.api + _COMPLETIONS, body), wire.url).usage for _ in range(2))
+        first, second = (parse_completion(wire.ask(wire.api + _COMPLETIONS, body), wire.url).usage for _ in range(2))
     except ServerError as error:
         if isinstance(error, ServerRefused) and error.status in KEY_REFUSED:
             raise

@@ -1,1 +1,1 @@
-"""llama.cpp's own server in a child process: models, slots, templates."""
+"""The embedded server: llama.cpp in a child process, its models, slots and templates."""

@@ -1,13 +1,15 @@
-"""The embedded server's own process: llama.cpp behind a loopback port, and a thread that watches the parent.
+"""The program of the embedded server's child process: llama.cpp on a loopback port, and a thread that watches the parent.
 
-Run by ``loopkit.server.embedded.process`` as a file, so that it imports nothing but the standard library and ``xllamacpp``.
-Standard input brings one JSON line (the key in it: argv and the environment can be read by others); the pipe whose
-number is the only
-argument takes one JSON line back: ``{"address": …}``, or ``{"invalid": [member, why]}``. No line means that the start failed, and
-the log says why.
+``loopkit.server.embedded.process`` runs this file, which imports only the standard library and ``xllamacpp``.
 
-It ends when standard input ends, or when the parent's pidfd turns readable: a process that the parent forked may hold the
-pipe open for ever. Not by ``prctl(PR_SET_PDEATHSIG)``, which fires when the *thread* that started the child ends.
+- The first line of standard input is the configuration as JSON. It contains the key, because other users can read arguments
+  and environments.
+- The only argument is the number of a pipe, which takes one JSON line: ``{"address": …}`` or ``{"invalid": [member, why]}``.
+  Without a line the start failed, and the log has the cause.
+
+The process ends when standard input ends or when the parent's pidfd becomes readable. The pidfd is needed because a fork of the
+parent may keep the pipe open. ``prctl(PR_SET_PDEATHSIG)`` is no alternative: it fires when the *thread* that started the child
+ends.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ import sys
 import threading
 from typing import Any, NoReturn
 
-# What loopkit decides: who may reach the server, what it may touch, and what `serve` has an argument for.
-_OWN = {
+# Parameters that `serve` has an argument for.
+_ARGUMENTS = {
     "model": "is the first argument",
     "n_ctx": "is context=, and counts per slot",
     "n_parallel": "is slots=",
@@ -32,7 +34,8 @@ _OWN = {
     "cpuparams_batch": "is n_threads=",
     "slot_save_path": "is slot_dir=",
 }
-_CLOSED = (
+# Beginnings of the names of parameters for access, files and tools, which loopkit sets itself.
+_RESERVED = (
     "api_",
     "cors_",
     "endpoint_",
@@ -49,83 +52,89 @@ _CLOSED = (
 
 
 class _InvalidError(Exception):
-    """A parameter that llama.cpp has not, or not so."""
+    """A parameter that is unknown, reserved or of the wrong type."""
 
 
-def _leave(private: str | None) -> NoReturn:
-    """End this process, and remove what is private to it: a parent that was killed could not."""
+def _exit(private: str | None) -> NoReturn:
+    """Remove the private directory, which a killed parent could not do, and end this process."""
     if private is not None:
         shutil.rmtree(private, ignore_errors=True)
     os._exit(0)
 
 
 def _watch(parent: int, private: str | None) -> None:
-    """End this process when the parent ends or lets go of standard input."""
+    """End this process when the parent ends or closes standard input."""
     watched = [0]
     if hasattr(os, "pidfd_open"):
         try:
             watched.append(os.pidfd_open(parent))
         except ProcessLookupError:
-            _leave(private)
+            _exit(private)
         except OSError:
-            pass  # a sandbox without pidfd: the end of standard input is what is left
+            pass  # in a sandbox without pidfd, only the end of standard input is watched
     if os.getppid() != parent:
-        _leave(private)  # it was gone before we looked, and its number may be another's by now
+        _exit(private)  # the parent ended before the pidfd was open, and another process may have its number now
     while True:
         ready, _, _ = select.select(watched, [], [])
-        # os.read, not sys.stdin: the buffered reader aborts the interpreter when a failed start ends it
+        # os.read, because the buffered sys.stdin aborts the interpreter when a failed start ends it.
         if ready != [0] or not os.read(0, 4096):
-            _leave(private)
+            _exit(private)
 
 
 def _convert(current: Any, value: Any) -> Any:
-    """The value as the type that stands there now."""
+    """Return the value with the type of the parameter's current value."""
     if isinstance(current, enum.Enum):
         names = [member.name for member in type(current)]
         if value not in names:
-            raise _InvalidError(f"{value!r} is none of {', '.join(names)}")
+            raise _InvalidError(f"expected one of {', '.join(names)}; got {value!r}")
         return type(current)[value]
     if isinstance(current, float) and type(value) is int:
         return float(value)
     if type(value) is not type(current):
-        raise _InvalidError(f"{value!r} is {type(value).__name__}, and llama.cpp takes {type(current).__name__} here")
+        raise _InvalidError(f"expected {type(current).__name__}; got {type(value).__name__} ({value!r})")
     return value
 
 
 def _set(params: Any, name: str, value: Any) -> None:
-    """Set one of llama.cpp's own parameters, or say why not."""
-    if name in _OWN:
-        raise _InvalidError(f"this parameter {_OWN[name]}")
-    if name.startswith(_CLOSED):
-        raise _InvalidError("loopkit sets this one itself: the embedded server is for this process alone")
+    """Set one parameter of llama.cpp.
+
+    Raises
+    ------
+    _InvalidError
+        The parameter or its value cannot be used.
+    """
+    if name in _ARGUMENTS:
+        raise _InvalidError(f"this parameter {_ARGUMENTS[name]}")
+    if name.startswith(_RESERVED):
+        raise _InvalidError("loopkit sets this parameter itself, because only this process may use the embedded server")
     if name == "n_threads":
         for cpu in (params.cpuparams, params.cpuparams_batch):
             cpu.n_threads = _convert(cpu.n_threads, value)
         return
     plain = (bool, int, float, str, list, dict, enum.Enum)
-    known = [each for each in dir(params) if not each.startswith(("_", *_CLOSED)) and isinstance(getattr(params, each), plain)]
-    known = [each for each in known if each not in _OWN] + ["n_threads"]
+    known = [each for each in dir(params) if not each.startswith(("_", *_RESERVED)) and isinstance(getattr(params, each), plain)]
+    known = [each for each in known if each not in _ARGUMENTS] + ["n_threads"]
     if name not in known:
         near = difflib.get_close_matches(name, [*known, "slots", "context", "template", "slot_dir"], 3, 0.5)
-        raise _InvalidError("llama.cpp has no such parameter" + (f"; the nearest: {', '.join(near)}" if near else ""))
+        raise _InvalidError("llama.cpp has no such parameter" + (f". The nearest names: {', '.join(near)}" if near else ""))
     try:
         setattr(params, name, _convert(getattr(params, name), value))
     except (TypeError, ValueError, OverflowError) as error:
-        raise _InvalidError(f"llama.cpp does not take {value!r}: {error}") from error
+        raise _InvalidError(f"llama.cpp rejects {value!r}: {error}") from error
 
 
-def _serve(config: dict[str, Any]) -> Any:
-    """Start the server that the configuration describes; it listens when this returns."""
+def _serve(config: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Start the configured server. Return the reply for the parent, and the server; None if a parameter is invalid."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = config["model"]
-    params.model_alias = {config["name"]}  # what clients are told, and what is logged: no path of this machine
+    params.model_alias = {config["name"]}  # the name in responses and logs, instead of a path of this machine
     params.chat_template = config["template"]
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.api_keys = [config["key"]]
-    # A web page open in the same browser can neither use it (the key) nor read from it (no allowed origin).
+    # A web page in the user's browser has no key to use the server with, and no allowed origin to read from.
     params.cors_origins = ""
     params.cors_origins_explicit = True
     params.cors_credentials = False
@@ -136,8 +145,8 @@ def _serve(config: dict[str, Any]) -> Any:
     params.n_ctx = config["slots"] * config["context"]
     params.kv_unified = False
     params.warmup = False
-    params.verbosity = 2  # warnings: at 3 the log grows by a kilobyte a request
-    # llama.cpp's threads spin: as many as there are cores, on a loaded machine, run ten to forty times slower.
+    params.verbosity = 2  # warnings; level 3 logs 1 kB for each request
+    # llama.cpp's threads spin. With a thread on every core of a loaded machine, they are 10 to 40 times slower.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, cores - 1)
     for name, value in config["llama"].items():
@@ -150,14 +159,14 @@ def _serve(config: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    """Read the configuration, serve, answer, and stay until the parent is gone."""
+    """Read the configuration, start the server, reply to the parent, and run until the parent ends."""
     with open(0, "rb", buffering=0, closefd=False) as stdin:
-        config = json.loads(stdin.readline())  # noqa: TID251  # loopkit.encoding would bring msgspec into this process
+        config = json.loads(stdin.readline())  # noqa: TID251  # loopkit.encoding imports msgspec
     watcher = threading.Thread(target=_watch, args=(config["parent"], config["private"]), daemon=True)
     watcher.start()
-    answer, server = _serve(config)
+    reply, server = _serve(config)
     with open(int(sys.argv[1]), "wb") as pipe:
-        pipe.write(json.dumps(answer).encode() + b"\n")  # noqa: TID251  # as above
+        pipe.write(json.dumps(reply).encode() + b"\n")  # noqa: TID251  # loopkit.encoding imports msgspec
     if server is not None:
         watcher.join()
 

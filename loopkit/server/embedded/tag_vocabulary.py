@@ -1,9 +1,6 @@
-"""Every control tag of every known family, built from pieces: the vocabulary of ``tiny-tags``, and of the tests.
+"""The control tags of all known model families, built from pieces: data for ``tiny-tags`` and for the tests.
 
-No tag is spelled out here: a model may read this file. `FAMILIES` are the tags that the default shapes of
-`loopkit.contract.neutralise` cover; `BEYOND` those that only a server's own list can tell from ordinary text. Data,
-and nothing else: product code that
-neutralises never looks in here, so that the proof cannot lean on the list that it is tested with.
+The code that neutralises tags does not use this module, so the tests check it against an independent list.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ def piped(x: str) -> str:
 
 
 def wide_piped(x: str) -> str:
-    """Full-width bars; a blank becomes U+2581."""
+    """Return a tag with full-width bars, with U+2581 for each space."""
     return _LT + _WIDE_BAR + x.replace(" ", "\u2581") + _WIDE_BAR + _GT
 
 
@@ -180,9 +177,9 @@ def _beyond() -> dict[str, list[str]]:
 
 
 FAMILIES = _families()
-"Family -> tags that the default shapes cover; of numbered ones the first and the last."
+"Tags that the default shapes cover, by family. Numbered tags are represented by their first and last."
 BEYOND = _beyond()
-"Family -> tags that they leave alone, since the same spelling is common in ordinary text."
+"Tags that the default shapes leave unchanged, by family, because ordinary text often contains the same spelling."
 USER_DEFINED = frozenset(
     [
         *(angled(slash + name) for name in _USER_ANGLED.split() for slash in _SLASHED),
@@ -200,7 +197,7 @@ USER_DEFINED = frozenset(
         ),
     ]
 )
-"Tags that their vocabularies hold as added tokens that are not special: a server takes them for tokens in every text."
+"Tags that are added but not special tokens in their vocabularies. A server treats them as tokens in every text."
 ORDINARY = (
     "/think",
     "/no_think",
@@ -210,10 +207,16 @@ ORDINARY = (
     "\t\t",
     *map(angled, ("table", "/table", "td", "h1", "strong", "code", "/code")),
 )
-"Added tokens of known vocabularies that are no tags: blanks, HTML, words."
+"Added tokens of known vocabularies that are not control tags: white space, HTML, words."
 
 
 def vocabulary() -> list[str]:
-    """Every tag once, numbered ones with all their numbers; sorted."""
+    """Return all tags, sorted and without duplicates. Numbered tags occur with all their numbers.
+
+    Returns
+    -------
+    list of str
+        The tags.
+    """
     numbered = [build(f"{name}{number}") for build, name, count in _NUMBERED for number in range(count)]
     return sorted({*numbered, *(tag for table in (FAMILIES, BEYOND) for tags in table.values() for tag in tags)})

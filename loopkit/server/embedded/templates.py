@@ -1,7 +1,4 @@
-"""Chat templates of loopkit's own: ChatML, with tools in the manner of Hermes; and the control tags in them.
-
-Tags are built from pieces, here and nowhere else. Knows nothing of weights or servers.
-"""
+"""loopkit's own chat templates: ChatML with Hermes tool calls, and their control tags, built from pieces."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ END_OF_TEXT, START, END = (_tag("|" + name + "|") for name in ("endoftext", "im_
 CALL, CALL_END, TOOLS, TOOL = _tag("tool_call"), _tag("/tool_call"), _tag("tools"), _tag("tool")
 
 _TEMPLATE = """\
-{%- set header = START + ('assistant:\\n' if SHY and not tools else 'assistant\\n') %}
+{%- set header = START + ('assistant:\\n' if COLON_HEADER and not tools else 'assistant\\n') %}
 {%- if tools %}
 {{- START + 'system\\n' }}
 {%- if messages[0].role == 'system' %}{{- messages[0].content + '\\n' }}{%- endif %}
@@ -55,14 +52,14 @@ _INTRO = (
     + "\n"
 )
 _AS_WRITTEN = "call.arguments if call.arguments is string else call.arguments | tojson"
-_ANEW = "call.arguments | tojson(separators=(',', ':'))"
+_RESERIALISED = "call.arguments | tojson(separators=(',', ':'))"
 
 
 def _literal(text: str) -> str:
     return "'" + text.replace("\n", "\\n") + "'"
 
 
-def _template(*, arguments: str, shy: bool, intro: str) -> str:
+def _template(*, arguments: str, colon_header: bool, intro: str) -> str:
     names = {
         "START": START,
         "END": END,
@@ -76,17 +73,17 @@ def _template(*, arguments: str, shy: bool, intro: str) -> str:
         "INTRO": intro,
     }
     head = "".join(f"{{%- set {name} = {_literal(text)} %}}\n" for name, text in names.items())
-    return head + f"{{%- set SHY = {str(shy).lower()} %}}\n" + _TEMPLATE.replace("ARGUMENTS", arguments)
+    return head + f"{{%- set COLON_HEADER = {str(colon_header).lower()} %}}\n" + _TEMPLATE.replace("ARGUMENTS", arguments)
 
 
 def tiny_template(*, reserialise: bool = False) -> str:
-    """Give the tiny models' chat template.
+    """Return the chat template of the tiny models.
 
     Parameters
     ----------
     reserialise : bool
-        Write the arguments of past calls anew, as many models' templates do, in place of the text that the model wrote: each
-        call then costs the cache what stands behind it.
+        Whether to serialise the arguments of past calls again, as many templates do, instead of the model's own text. Each call
+        then loses the cached tokens after it.
 
     Returns
     -------
@@ -98,15 +95,20 @@ def tiny_template(*, reserialise: bool = False) -> str:
     >>> "separators" in tiny_template(reserialise=True), "separators" in tiny_template()
     (True, False)
     """
-    return _template(arguments=_ANEW if reserialise else _AS_WRITTEN, shy=True, intro="")
+    return _template(arguments=_RESERIALISED if reserialise else _AS_WRITTEN, colon_header=True, intro="")
 
 
 def hermes_template() -> str:
-    """Give the same template for a trained model, with a word to it on how to call.
+    """Return the chat template for trained models, which explains to the model how to call a tool.
+
+    Returns
+    -------
+    str
+        A Jinja template.
 
     Examples
     --------
     >>> "You may call" in hermes_template(), "You may call" in tiny_template()
     (True, False)
     """
-    return _template(arguments=_AS_WRITTEN, shy=False, intro=_INTRO)
+    return _template(arguments=_AS_WRITTEN, colon_header=False, intro=_INTRO)

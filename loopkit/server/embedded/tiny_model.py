@@ -1,14 +1,17 @@
-"""Tiny models, written on the spot: their weights are wired by hand, not trained, so they say the same on every machine.
+"""Tiny models with weights set by hand instead of trained, so that files and responses are the same on every machine.
 
-One byte is one token. The model answers ``Done.``; with tools, and a last message that ends in ``?``, it calls the tool listed
-first, with the shortest arguments that the server's grammar lets through. No weight comes from a random generator, so the bytes
-of the file are the same everywhere. Knows nothing of servers; ``numpy`` and ``gguf`` are imported when a model is written.
+One byte is one token. The model answers ``Done.``. If there are tools, and the last message ends in ``?``, it calls the first
+tool with the shortest arguments that the server's grammar allows. ``numpy`` and ``gguf`` are imported when a model is written.
 
-How it works: each direction of the residual stream has a name (`_D`). An embedding says which token stands here: a direction
-of its own where that matters, and a 12-bit code. The first layer has four heads: was there a ``?`` just before the assistant's
-header; the codes of the tokens one and two back; are we in the first tool's name. The second layer copies: it looks in that name
-for the place whose two tokens before are the last two here, and votes for the token there (so where two names part behind a pair
-of characters that the first has twice, it may take the other). The output matrix is a table of votes.
+How it works:
+
+- Each direction of the residual stream has a name (`_D`). The embedding of a token is a 12-bit code, and for some tokens a
+  direction of their own.
+- The first layer has four heads. They detect a ``?`` just before the assistant's header, the codes of the previous token and of
+  the one before it, and whether the position is in the first tool's name.
+- The second layer copies that name. It finds the position in the name with the same two previous tokens, and votes for the token
+  there. If a pair of characters occurs twice in the name, it may continue after the wrong one.
+- The output matrix is a table of votes.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ class _D(IntEnum):
     ONE = 0
     NEWLINE = auto()
     QUESTION = auto()
-    ASKED = auto()  # written by the first layer: a question stands just before the assistant's header
+    ASKED = auto()  # written by the first layer: a question mark just before the assistant's header
     QUOTE = auto()
     COLON = auto()
     COMMA = auto()
@@ -45,11 +48,11 @@ class _D(IntEnum):
     TOOLS = auto()
     TOOL = auto()
     START = auto()
-    NAME = auto()  # written by the first layer: this token stands in the first tool's name, or just before it
-    PLAIN = auto()  # a token without a direction of its own
-    CODELESS = auto()  # a token without a code
+    NAME = auto()  # written by the first layer: this token is in the first tool's name, or just before it
+    PLAIN = auto()  # all tokens without a direction of their own
+    CODELESS = auto()  # all tokens without a code
     FILL = auto()
-    ANSWER = auto()  # and one for each character of the answer
+    ANSWER = auto()  # the first of one direction for each character of the answer
     CODE = 24
     BACK1 = 36
     BACK2 = 48
@@ -58,14 +61,14 @@ class _D(IntEnum):
 
 ANSWER = "Done."
 _WIDTH, _BITS, _HEAD, _HEADS, _FEED = 80, 12, 40, 4, 8
-_TURNING = 7  # pairs of a head's dimensions that RoPE turns, so that they can measure distance; the others stand still
-_PERIODS = [10.0 ** (4 * pair / (_TURNING - 1)) for pair in range(_TURNING)]
-_HEADER = 13  # tokens from the last one of a user's message to the end of the assistant's header
+_ROTATED = 7  # pairs of a head's dimensions that RoPE rotates, to measure distance; the others are not rotated
+_PERIODS = [10.0 ** (4 * pair / (_ROTATED - 1)) for pair in range(_ROTATED)]
+_HEADER = 13  # tokens from the last token of a user's message to the end of the assistant's header
 _BASE = 10000.0
 
 
 class _Kind(NamedTuple):
-    """What differs between the tiny models."""
+    """Architecture and size of a tiny model."""
 
     architecture: str
     layers: int
@@ -86,31 +89,31 @@ def _byte(character: str) -> int:
 
 
 def _byte_tokens() -> list[str]:
-    """The 256 bytes in the spelling of GPT-2's vocabulary."""
+    """Return the 256 bytes as GPT-2's vocabulary spells them."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
 def _further_tokens(name: str) -> dict[str, bool]:
-    """Every known tag of every family, for the sister that has them all, and whether it is a control token."""
+    """Return the added tokens of ``tiny-tags``, each with whether it is a control token."""
     if name != "tiny-tags":
         return {}
-    held = {*_CONTROLS, *_MARKS}
-    tags = {tag: tag not in tag_vocabulary.USER_DEFINED for tag in tag_vocabulary.vocabulary() if tag not in held}
+    present = {*_CONTROLS, *_MARKS}
+    tags = {tag: tag not in tag_vocabulary.USER_DEFINED for tag in tag_vocabulary.vocabulary() if tag not in present}
     return tags | dict.fromkeys(tag_vocabulary.ORDINARY, False)
 
 
 def _code(byte: int) -> list[int]:
-    """Seven bits and five of parity, as signs: two codes differ in four places at least."""
+    """Return 7 data bits and 5 parity bits as signs. Two codes differ in at least 4 places."""
     data = [byte >> place & 1 for place in range(7)]
-    columns = [7, 11, 13, 14, 19, 21, 22]  # of weight three, and no two the same
+    columns = [7, 11, 13, 14, 19, 21, 22]  # distinct, each with three bits set
     parity = [sum(bit & column >> place for bit, column in zip(data, columns, strict=True)) & 1 for place in range(5)]
     return [2 * bit - 1 for bit in data + parity]
 
 
 def _embeddings(np: Any, size: int) -> Any:
-    """What each token says of itself; all have the same norm, sqrt(80), so that normalising changes none."""
+    """Return the embedding of each token. All have the norm sqrt(80), so normalisation does not change them."""
     own = {
         _byte("\n"): _D.NEWLINE,
         _byte("?"): _D.QUESTION,
@@ -138,24 +141,24 @@ def _embeddings(np: Any, size: int) -> Any:
 
 
 def _votes(np: Any, size: int) -> Any:
-    """What each direction says for each token that may come next; the first column holds whatever stands there."""
+    """Return the votes of each direction for each next token. The first column counts at every position."""
     table = np.zeros((size, _WIDTH), np.float32)
     table[:, _D.ONE] = -40
     for byte in range(33, 127):
         table[_FIRST_BYTE + byte, _D.ONE] = -2 - byte / 64  # a tie goes to the lower byte
-    # Close as soon as the grammar lets you; no white space where it leaves the choice.
+    # Close as soon as the grammar allows it, and prefer no white space.
     bias = {" ": -12, '"': 6, "}": 2, "]": 1, ",": 0, ".": -1.75, "0": -1.75, "f": -1.75}
     for character, vote in bias.items():
         table[_byte(character), _D.ONE] = vote
     table[_END, _D.ONE], table[_CALL, _D.ONE], table[_CALL_END, _D.ONE] = -1, -50, -8
-    table[_CALL, _D.NEWLINE] = table[_CALL, _D.ASKED] = 40  # a call where both are
+    table[_CALL, _D.NEWLINE] = table[_CALL, _D.ASKED] = 40  # a call needs both
     table[_byte(ANSWER[0]), _D.NEWLINE] = 24
     for place, following in enumerate([*map(_byte, ANSWER[1:]), _END]):
         table[following, _D.ANSWER + place] = 24
-    # A free string is ".", and more of them where it must be longer. A name begins behind a quote too: its copy has less to say.
+    # A free string is ".", repeated if it must be longer. A name follows a quote too, where the copy's votes are smaller.
     table[_byte("."), _D.QUOTE] = 60
     table[_byte("."), _D.ANSWER + ANSWER.index(".")] = 5
-    table[_byte(" "), _D.COLON] = table[_byte(" "), _D.COMMA] = 24  # as tojson writes
+    table[_byte(" "), _D.COLON] = table[_byte(" "), _D.COMMA] = 24  # the separators of tojson
     table[_byte("}"), _D.OPENING] = table[_byte("]"), _D.OPENING] = 24
     table[_CALL_END, _D.BRACE] = table[_END, _D.CALL_END] = 24
     for byte in range(128):
@@ -164,7 +167,7 @@ def _votes(np: Any, size: int) -> Any:
 
 
 def _attention(np: Any, layer: int) -> dict[str, Any]:
-    """The heads of one layer; a row of q and k is a head's dimension, and o carries its values back."""
+    """Return the attention weights of one layer. A row of q and k is a dimension of a head; o writes its values back."""
     q, k, v = (np.zeros((_HEADS * _HEAD, _WIDTH), np.float32) for _ in range(3))
     o = np.zeros((_WIDTH, _HEADS * _HEAD), np.float32)
     bits = range(_BITS)
@@ -173,7 +176,7 @@ def _attention(np: Any, layer: int) -> dict[str, Any]:
         for place in range(count):
             v[head * _HEAD + place, what + place] = o[to + place, head * _HEAD + place] = 1
 
-    still = 2 * _TURNING
+    still = 2 * _ROTATED
     if layer == 0:
         for head, distance in enumerate((_HEADER, 1, 2)):
             for pair, period in enumerate(_PERIODS):
@@ -183,7 +186,7 @@ def _attention(np: Any, layer: int) -> dict[str, Any]:
         carry(0, _D.QUESTION, _D.ASKED)
         carry(1, _D.CODE, _D.BACK1, _BITS)
         carry(2, _D.CODE, _D.BACK2, _BITS)
-        row = 3 * _HEAD + still  # look at the name's end, else at its beginning, else at a token that says nothing
+        row = 3 * _HEAD + still  # attend to the end of the name, else to its beginning, else to a neutral token
         q[row, _D.ONE] = 10
         k[row, _D.START], k[row, _D.TOOLS], k[row, _D.TOOL] = 5, 10, 15
         carry(3, _D.TOOLS, _D.NAME)
@@ -191,8 +194,8 @@ def _attention(np: Any, layer: int) -> dict[str, Any]:
         for bit in bits:
             for row, now, then in ((still + bit, _D.CODE, _D.BACK1), (still + _BITS + bit, _D.BACK1, _D.BACK2)):
                 q[row, now + bit], k[row, then + bit] = 12, 6
-        # 72 a bit: 1,728 where both tokens are the same, 1,152 at most where not; in the name 1,600 more; to say nothing 2,560.
-        # Keys of the name are divided by their norm, 1.22: 2,728 or 2,256 there.
+        # Each equal bit scores 72: 1,728 for two equal tokens, at most 1,152 otherwise. The name adds 1,600. The neutral token
+        # scores 2,560. Keys in the name are divided by their norm of 1.22, so they score 2,728 (equal) or at most 2,256.
         row = still + 2 * _BITS
         q[row, _D.ONE], k[row, _D.NAME] = 20, 5
         q[row + 1, _D.ONE], k[row + 1, _D.START] = 20, 8
@@ -201,7 +204,7 @@ def _attention(np: Any, layer: int) -> dict[str, Any]:
 
 
 def _tensors(np: Any, kind: _Kind, size: int) -> dict[str, Any]:
-    """All weights of a model by name. What is not wired adds nothing: the norms are one and the rest is zero."""
+    """Return all weights of a model by name. The unused ones have no effect: norms are 1, all others 0."""
     wide, feed = _WIDTH, _FEED
     heads, kv = kind.heads * _HEAD, kind.kv_heads * _HEAD
     shared = {
@@ -229,23 +232,23 @@ def _tensors(np: Any, kind: _Kind, size: int) -> dict[str, Any]:
             tensors |= {f"blk.{place}.{name}": tensor for name, tensor in _attention(np, place).items()}
     if kind.architecture == "llama":
         natural = [_BASE ** (-2 * pair / _HEAD) for pair in range(_HEAD // 2)]
-        periods = _PERIODS + [1e12] * (_HEAD // 2 - _TURNING)
+        periods = _PERIODS + [1e12] * (_HEAD // 2 - _ROTATED)
         tensors["rope_freqs"] = np.array([a * b for a, b in zip(natural, periods, strict=True)], np.float32)
     return tensors
 
 
 def write_tiny(path: Path, name: str = "tiny") -> None:
-    """Write a tiny model, in the GGUF format, of half a megabyte or so (``tiny-tags``: two).
+    """Write a tiny model as a GGUF file of about 0.5 MB (``tiny-tags``: 2 MB).
 
     Parameters
     ----------
     path : pathlib.Path
-        The file to write; what stands there is replaced.
+        The file to write or overwrite.
     name : str
-        ``tiny``, or one of its sisters, which differ in what the server has to remember for them: ``tiny-swa`` has a sliding
-        window of 64 tokens (gemma3), ``tiny-hybrid`` partly one state that cannot be cut back (lfm2). The sisters answer
-        and never call: they read nothing of what they remember. ``tiny-tags`` says what ``tiny`` says, and its vocabulary holds
-        every control tag of every known family.
+        - ``tiny``: a llama model with a plain KV cache.
+        - ``tiny-tags``: like ``tiny``, with the control tags of all known families in its vocabulary.
+        - ``tiny-swa``: a gemma3 model with a sliding window of 64 tokens. It answers, but calls no tools.
+        - ``tiny-hybrid``: an lfm2 model with a recurrent state, which cannot be truncated. It answers, but calls no tools.
     """
     import gguf
     import numpy as np
@@ -280,11 +283,11 @@ def write_tiny(path: Path, name: str = "tiny") -> None:
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
     writer.add_token_types(types + [kinds.CONTROL if control else kinds.USER_DEFINED for control in further.values()])
-    writer.add_token_merges(["! !"])  # never met: the format wants one
+    writer.add_token_merges(["! !"])  # unused; the format requires one
     writer.add_bos_token_id(0)
     writer.add_pad_token_id(0)
     writer.add_eos_token_id(_END)
-    writer.add_add_bos_token(False)  # noqa: FBT003  # gguf has no name for it
+    writer.add_add_bos_token(False)  # noqa: FBT003  # gguf's parameter has no usable name
     writer.add_chat_template(tiny_template())
     for tensor_name, tensor in tensors.items():
         writer.add_tensor(f"{tensor_name}.weight", tensor)

@@ -1,10 +1,11 @@
-"""Which message, tool or template part each byte of a rendered prompt comes from.
+"""Attribution of each byte of a rendered prompt to a message, a tool or the chat template.
 
-The body is rendered a second time with a word of its own in place of each text: what stands around those words is the template's,
-and it is the same in both renders. So the two are walked side by side, and every text has its place, however often it occurs
-elsewhere and whatever the template does to it. Where a template looks into a text and writes something else because of it, the
-walk takes up again behind that place, at the template's own words with an unchanged text beside them; what lies between has the
-label of its message, or ``template`` where it is of several. Pure functions; knows nothing of servers or tokens.
+The body is rendered twice: as it is, and with a unique placeholder instead of each text. Text around the placeholders is from
+the template, and is the same in both prompts. Both prompts are therefore walked side by side, which locates every text, even if
+it occurs several times or the template changes it.
+
+Some templates write something else because of a text's content. The walk then continues after that place, where both prompts
+agree again. The bytes between get the label of their message, or ``template`` if they belong to several messages.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from loopkit.engines.evidence.tokens import Run
 __all__ = ["TEMPLATE", "Mask", "mask", "runs"]
 
 TEMPLATE = "template"
-_AHEAD = 16  # items that are looked for when the renders part: four messages or more
-_ANCHOR = 12  # bytes that must agree before the walk is taken up again
-_GROWTH, _ADDED = 6, 4096  # how much longer than expected what lies between may be: each byte an escape, and so many more
+_AHEAD = 16  # items that are searched for after a difference: at least 4 messages
+_ANCHOR = 12  # bytes that must agree before the walk continues
+_GROWTH, _ADDED = 6, 4096  # the bytes between may be 6 times longer than expected (escapes), plus 4,096
 _NAMES = ("content", "reasoning_content", "reasoning", "name")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.S)
 
@@ -31,39 +32,41 @@ _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.S)
 class _Text(NamedTuple):
     label: str
     text: bytes
-    "As the body has it."
+    "The text as it is in the body."
     value: dict[str, Any] | None = None
-    "Of arguments: what they mean."
+    "The decoded arguments, if the text is a call's arguments."
 
 
 class Mask(NamedTuple):
-    """A body with a word of its own in place of each text."""
+    """A body with a unique placeholder instead of each text."""
 
     body: bytes
+    "The body with placeholders."
     texts: list[_Text]
-    "By the number in the word."
-    words: re.Pattern[bytes]
-    "Finds the words in a prompt."
+    "The texts, by the number of their placeholder."
+    placeholders: re.Pattern[bytes]
+    "Matches the placeholders in a prompt."
     tools: dict[str, str]
-    "Labels by the tools' names."
+    "Labels of the tools, by name."
 
 
 def mask(body: bytes) -> Mask:
-    """Put a word of its own in place of each text of a request's messages.
+    """Replace each text in the messages of a request by a unique placeholder.
 
     Parameters
     ----------
     body : bytes
-        A chat completion's, as it is sent.
+        Body of a chat completion request.
 
     Returns
     -------
     Mask
+        The body with placeholders, and the texts.
 
     Raises
     ------
     ValueError
-        When the body is not one.
+        The body is not a chat completion request.
 
     Examples
     --------
@@ -77,22 +80,22 @@ def mask(body: bytes) -> Mask:
         word += "Q"
     texts: list[_Text] = []
     for holder, name, label in _places(messages):
-        value, one = holder[name], f"{word}{len(texts)}QZ"
+        value, placeholder = holder[name], f"{word}{len(texts)}QZ"
         if name == "arguments":
             if (arguments := _object(value)) is None:
                 continue
             texts.append(_Text(label, value.encode() if isinstance(value, str) else encode(value), arguments))
-            holder[name] = encode({one: 0}).decode() if isinstance(value, str) else {one: 0}
+            holder[name] = encode({placeholder: 0}).decode() if isinstance(value, str) else {placeholder: 0}
         elif isinstance(value, str) and value:
             texts.append(_Text(label, value.encode()))
-            holder[name] = one
+            holder[name] = placeholder
     plain = re.escape(word).encode() + rb"(\d+)QZ"
-    words = re.compile(rb'\{\s*\\?"' + plain + rb'\\?"\s*:\s*0\s*\}|' + plain)
-    return Mask(encode({**members, "messages": messages}), texts, words, _tool_labels(members.get("tools")))
+    placeholders = re.compile(rb'\{\s*\\?"' + plain + rb'\\?"\s*:\s*0\s*\}|' + plain)
+    return Mask(encode({**members, "messages": messages}), texts, placeholders, _tool_labels(members.get("tools")))
 
 
 def _places(messages: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Each member that holds a text: the object that it is of, its name, its label."""
+    """Yield each member with a text: the object that contains it, its name and its label."""
     for number, message in enumerate(messages):
         at = f"messages[{number}]"
         yield from ((message, name, f"{at}.{name}") for name in _NAMES if name in message)
@@ -132,26 +135,31 @@ def _tool_name(tool: Mapping[str, Any]) -> str | None:
 
 
 def runs(prompt: bytes, skeleton: bytes, mask: Mask) -> list[Run]:
-    """Tell which part each byte of a prompt comes from.
+    """Return which part of the request each byte of a prompt comes from.
 
     Parameters
     ----------
-    prompt, skeleton : bytes
-        What the body and the masked body are rendered to.
+    prompt : bytes
+        Prompt rendered from the body.
+    skeleton : bytes
+        Prompt rendered from the body with placeholders.
     mask : Mask
-        Of that body.
+        The body with placeholders.
 
     Returns
     -------
     list of Run
-        In order and without gaps. A label is a member of the body, such as ``messages[3].content``; ``messages[3]`` where one
-        of its texts changed what the template writes around it; ``tools[1]`` for each JSON object in which a tool is named;
-        and else ``template``.
+        Runs in order and without gaps. Their labels are:
+
+        - a member of the body, such as ``messages[3].content``;
+        - a message, such as ``messages[3]``, if one of its texts changed what the template writes around it;
+        - a tool, such as ``tools[1]``, for a JSON object with the tool's name;
+        - ``template`` for all other text.
 
     Examples
     --------
-    >>> made = mask(b'{"messages":[{"role":"user","content":" a"},{"role":"user","content":"user: a"}]}')
-    >>> for run in runs(b"user: a;user: user: a;", b"user: ZQ0QZ;user: ZQ1QZ;", made):
+    >>> masked = mask(b'{"messages":[{"role":"user","content":" a"},{"role":"user","content":"user: a"}]}')
+    >>> for run in runs(b"user: a;user: user: a;", b"user: ZQ0QZ;user: ZQ1QZ;", masked):
     ...     print(*run)
     template 0 6
     messages[0].content 6 7
@@ -160,24 +168,24 @@ def runs(prompt: bytes, skeleton: bytes, mask: Mask) -> list[Run]:
     template 21 22
     """
     items = _items(skeleton, mask)
-    found: list[Run] = []
+    labelled: list[Run] = []
     at, position = 0, 0
     while at < len(items):
         end = _end(prompt, position, items, at)
         following = at + 1
         if end is None:
             following, end = _resume(prompt, position, items, at)
-        found.append(Run(_common(items[at:following]), position, end))
+        labelled.append(Run(_common_label(items[at:following]), position, end))
         at, position = following, end
-    found.append(Run(TEMPLATE, position, len(prompt)))
-    return list(_joined(found))
+    labelled.append(Run(TEMPLATE, position, len(prompt)))
+    return list(_merged(labelled))
 
 
 def _items(skeleton: bytes, mask: Mask) -> list[_Text]:
-    """What the prompt should consist of, in order."""
+    """Return the expected parts of the prompt, in order."""
     items: list[_Text] = []
     position = 0
-    for match in mask.words.finditer(skeleton):
+    for match in mask.placeholders.finditer(skeleton):
         items += _literal(skeleton[position : match.start()], mask.tools)
         items.append(mask.texts[int(match[1] or match[2])])
         position = match.end()
@@ -186,7 +194,7 @@ def _items(skeleton: bytes, mask: Mask) -> list[_Text]:
 
 
 def _literal(text: bytes, tools: Mapping[str, str]) -> Iterator[_Text]:
-    """The template's own text, and in it the JSON objects that name a tool."""
+    """Yield the template's text, split at the JSON objects with a tool's name."""
     done = start = 0
     while tools and (start := text.find(b"{", start)) >= 0:
         end = _closing(text, start)
@@ -202,7 +210,7 @@ def _literal(text: bytes, tools: Mapping[str, str]) -> Iterator[_Text]:
 
 
 def _closing(text: bytes, start: int) -> int | None:
-    """Where the JSON object ends that begins at `start`."""
+    """Return the end of the JSON object at `start`; None if it has no end."""
     depth = 0
     for match in _STRUCTURE.finditer(text, start):
         depth += {b"{": 1, b"}": -1}.get(match[0], 0)
@@ -212,19 +220,19 @@ def _closing(text: bytes, start: int) -> int | None:
 
 
 def _end(prompt: bytes, position: int, items: Sequence[_Text], at: int) -> int | None:
-    """Where an item ends that begins at `position`; None where it does not stand there."""
+    """Return the end of an item at `position`; None if the prompt does not have it there."""
     item = items[at]
     if item.label == TEMPLATE:
         return position + len(item.text) if prompt.startswith(item.text, position) else None
-    behind = items[at + 1].text if at + 1 < len(items) and items[at + 1].label == TEMPLATE else b""
+    following = items[at + 1].text if at + 1 < len(items) and items[at + 1].label == TEMPLATE else b""
     for form in _forms(prompt, position, item):
-        if prompt.startswith(form, position) and prompt.startswith(behind, position + len(form)):
+        if prompt.startswith(form, position) and prompt.startswith(following, position + len(form)):
             return position + len(form)
     return position + len(item.text) if prompt.startswith(item.text, position) else None
 
 
 def _forms(prompt: bytes, position: int, item: _Text) -> Iterator[bytes]:
-    """How templates write a text: as it is, trimmed, inside a JSON string; arguments anew."""
+    """Yield the forms in which templates write a text: unchanged, trimmed, in a JSON string, or arguments serialised again."""
     yield item.text
     yield item.text.decode().strip().encode()
     yield encode(item.text.decode())[1:-1]
@@ -235,28 +243,31 @@ def _forms(prompt: bytes, position: int, item: _Text) -> Iterator[bytes]:
 
 
 def _resume(prompt: bytes, position: int, items: Sequence[_Text], at: int) -> tuple[int, int]:
-    """The item at which the renders agree again, and where it begins: where more agrees behind it than is passed over."""
+    """Return the next item at which both prompts agree, and its position.
+
+    Of several candidates, choose the one with the most agreeing bytes after it, less the bytes skipped before it.
+    """
     best, most = (len(items), len(prompt)), -len(prompt) - 1
     reach = position + _ADDED
     for following in range(at + 1, min(at + _AHEAD, len(items))):
         reach += _GROWTH * len(items[following - 1].text)
-        anchor, behind = b"", following
-        while behind < len(items) and (behind < following + 2 or len(anchor) < _ANCHOR):
-            anchor += items[behind].text
-            behind += 1
+        anchor, last = b"", following
+        while last < len(items) and (last < following + 2 or len(anchor) < _ANCHOR):
+            anchor += items[last].text
+            last += 1
         place = prompt.find(anchor, position, reach + len(anchor))
-        if behind == len(items):  # the rest of the prompt: it can only stand at its end
+        if last == len(items):  # the anchor is the rest of the prompt, so it can only be at the end
             place = len(prompt) - len(anchor) if prompt.endswith(anchor) else -1
         if place < position:
             continue
-        gain = _agreed(prompt, place, items[following : following + 2 * _AHEAD]) - place - (place - position)
+        gain = _agreement_end(prompt, place, items[following : following + 2 * _AHEAD]) - place - (place - position)
         if gain > most:
             best, most = (following, place), gain
     return best
 
 
-def _agreed(prompt: bytes, position: int, items: Sequence[_Text]) -> int:
-    """How far the prompt is what the items say, from `position` on."""
+def _agreement_end(prompt: bytes, position: int, items: Sequence[_Text]) -> int:
+    """Return the end of the part of the prompt, from `position`, that agrees with the items."""
     for at in range(len(items)):
         end = _end(prompt, position, items, at)
         if end is None:
@@ -265,8 +276,8 @@ def _agreed(prompt: bytes, position: int, items: Sequence[_Text]) -> int:
     return position
 
 
-def _common(items: Iterable[_Text]) -> str:
-    """The label of one item; of several, the message that all their texts are of."""
+def _common_label(items: Iterable[_Text]) -> str:
+    """Return the label of the items: their own if all have the same, else their common message, else ``template``."""
     labels = {item.label for item in items}
     if len(labels) == 1:
         return labels.pop()
@@ -274,9 +285,10 @@ def _common(items: Iterable[_Text]) -> str:
     return owners.pop() if len(owners) == 1 else TEMPLATE
 
 
-def _joined(found: Iterable[Run]) -> Iterator[Run]:
+def _merged(runs: Iterable[Run]) -> Iterator[Run]:
+    """Merge adjacent runs with the same label, and drop empty ones."""
     last = Run(TEMPLATE, 0, 0)
-    for run in found:
+    for run in runs:
         if run.label == last.label:
             last = Run(last.label, last.start, run.end)
         else:

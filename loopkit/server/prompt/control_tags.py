@@ -1,9 +1,10 @@
-"""A running llama-server's own control tags, asked of the server itself.
+"""The control tags of a running llama-server, found through its API.
 
-Three questions, and no file: the vocabulary (`/tokenize`: a control token is what is one token with ``parse_special`` and
-several without), the template (`/apply-template`: what it writes around each role's text, and what it deletes from it), and
-`/props` (the media marker, the first and the last token). No fault is fatal: what a server does not answer adds nothing to the
-default set. Knows nothing of sessions.
+- The vocabulary: a control token is one token with ``parse_special`` and several without.
+- The chat template: what it writes around the text of each role, and which words it deletes from the text.
+- The properties: the media marker, the first token and the last token.
+
+A question that the server does not answer adds nothing to the default tags.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from loopkit.server.transport.connection import Wire
 
 __all__ = ["server_tags"]
 
-_CHUNK = 50_000  # token ids in one question
-_NEAR = 80  # characters between a text and the tag that encloses it: a role's name, a line break
-_SWITCHES = ("/no_think", "/think")  # templates delete them without a replace that one can see
-# A user-defined token stays one in all of these; what merges of ordinary ones make is broken by some.
+_CHUNK = 50_000  # token ids in one request
+_NEAR = 80  # most characters between a text and the tag around it, such as a role's name and a line break
+_SWITCHES = ("/no_think", "/think")  # some templates delete them without a literal `replace`
+# A user-defined token remains one token in all of these contexts. A merge of ordinary tokens is split in some of them.
 _CONTEXTS = ("- -", "a a", "< >", "[ ]", "| |", "/ /", "0 0", ". .", '" "', "( )")
 _PLAIN = "<[^<>\\s\"'{}(),;]{1,64}>|\\[[^\\[\\]\\s\"'{}(),;]{1,64}\\]"
 _ROLES = ("system", "user", "assistant", "tool")
@@ -42,25 +43,25 @@ def server_tags(wire: Wire) -> Tags:
     Parameters
     ----------
     wire : Wire
-        The server.
+        The connection to the server.
 
     Returns
     -------
     Tags
-        The default's shapes, and beyond them what this server has. Equal to the default where it has nothing more, is no
-        llama-server, or does not answer.
+        The default shapes and the server's other tags. The default if the server has no others, is not a llama-server, or does
+        not respond.
     """
     props = _answer(lambda: llama_api.props(wire))
     if props is None:
         return Tags.default()
     named = [word for word in (props.eos_token, props.bos_token) if word]
     controls = _controls(wire, named)
-    ours = beyond_default([*named, *controls, *_delimiters(wire, controls)], _cuts(wire, props.chat_template))
-    return ours | beyond_default([props.media_marker])  # by itself: it is no token, and another in every process
+    tags = beyond_default([*named, *controls, *_delimiters(wire, controls)], _cuts(wire, props.chat_template))
+    return tags | beyond_default([props.media_marker])  # added last, because it is not a token and differs in every process
 
 
 def _answer(question: Callable[[], T]) -> T | None:
-    """Return the answer to one question; None if the server refuses it or answers with something else."""
+    """Return the answer to one question; None if the server refuses it or its response has another form."""
     try:
         return question()
     except ServerError:
@@ -68,19 +69,19 @@ def _answer(question: Callable[[], T]) -> T | None:
 
 
 def _controls(wire: Wire, canaries: list[str]) -> list[str]:
-    """The vocabulary's control tokens, and those user-defined ones that look like tags."""
+    """Return the vocabulary's control tokens, and the user-defined tokens that look like tags."""
     if not any(_ids(wire, [word], special=True) != _ids(wire, [word], special=False) for word in canaries):
-        return []  # it takes no `parse_special`, so it cannot tell them apart
+        return []  # the server ignores `parse_special`
     pieces = _vocabulary(wire)
     tagged = {id: text for id, text in pieces.items() if not BRACKETS.isdisjoint(text) and literal_fault(text) is None}
-    # between the texts, since it is in none of their tokens
+    # One request tokenises many texts, with a separator between them that occurs in none of them.
     used = "\0".join([*tagged.values(), *_CONTEXTS])
-    separator = next((id for id, text in pieces.items() if _is_apart(text) and text not in used), None)
+    separator = next((id for id, text in pieces.items() if _can_separate(text) and text not in used), None)
     if separator is None:
         return []
 
-    def alone(texts: Sequence[str], *, special: bool) -> list[list[int]]:
-        """The tokens of each text by itself; none at all where the server does not answer."""
+    def tokens_of_each(texts: Sequence[str], *, special: bool) -> list[list[int]]:
+        """Return the tokens of each text; an empty list if the server does not answer."""
         rows: list[list[int]] = [[]]
         for id in _ids(wire, [part for text in texts for part in (text, separator)], special=special) or ():
             if id == separator:
@@ -90,28 +91,29 @@ def _controls(wire: Wire, canaries: list[str]) -> list[str]:
         return rows[:-1]
 
     texts = list(tagged.values())
-    rows = zip(tagged.items(), alone(texts, special=True), alone(texts, special=False))
-    whole = [(id, text, plain == [id]) for (id, text), parsed, plain in rows if parsed == [id]]
-    suspects = [(id, text) for id, text, always in whole if always and looks_like_tag(text)]
-    placed = [(id, text, context.replace(" ", text)) for id, text in suspects for context in _CONTEXTS]
-    broken = {text for (id, text, _), row in zip(placed, alone([each[2] for each in placed], special=False)) if id not in row}
-    return [text for _, text, always in whole if not always or (looks_like_tag(text) and text not in broken)]
+    rows = zip(tagged.items(), tokens_of_each(texts, special=True), tokens_of_each(texts, special=False))
+    single = [(id, text, plain == [id]) for (id, text), parsed, plain in rows if parsed == [id]]
+    candidates = [(id, text) for id, text, always in single if always and looks_like_tag(text)]
+    placed = [(id, text, context.replace(" ", text)) for id, text in candidates for context in _CONTEXTS]
+    in_context = tokens_of_each([each[2] for each in placed], special=False)
+    split = {text for (id, text, _), row in zip(placed, in_context) if id not in row}
+    return [text for _, text, always in single if not always or (looks_like_tag(text) and text not in split)]
 
 
-def _is_apart(text: str) -> bool:
-    """Whether a token's text can only come from itself: some tokenizers put a blank before what they are given."""
+def _can_separate(text: str) -> bool:
+    """Return True if a token can separate texts: no white space at its ends, which tokenizers may add, and no bracket."""
     return bool(text) and text == text.strip() and BRACKETS.isdisjoint(text)
 
 
 def _vocabulary(wire: Wire) -> dict[int, str]:
-    """Every token's text by its id; tokens that are no text of their own are left out."""
+    """Return the text of each token by its id, without tokens that are not text."""
     models = _answer(lambda: llama_api.models(wire)) or []
     size = (models[0].number("n_vocab") or 0) if models else 0
     pieces: dict[int, str] = {}
     for start in range(0, size, _CHUNK):
         ids = list(range(start, min(start + _CHUNK, size)))
-        found = _answer(partial(llama_api.token_pieces, wire, ids, add_special=False))
-        pieces |= {token.id: token.piece for token in found or () if isinstance(token.piece, str)}
+        tokens = _answer(partial(llama_api.token_pieces, wire, ids, add_special=False))
+        pieces |= {token.id: token.piece for token in tokens or () if isinstance(token.piece, str)}
     return pieces
 
 
@@ -120,7 +122,7 @@ def _ids(wire: Wire, content: Sequence[str | int], *, special: bool) -> list[int
 
 
 def _rendered(wire: Wire, roles: Sequence[str], text: str) -> str | None:
-    """The prompt of a conversation in which each role says its name and the text; None where the template wants another."""
+    """Return the prompt of a conversation with one message of each role, with the role's name and the text. None if refused."""
     messages: list[dict[str, Any]] = []
     for number, role in enumerate(roles):
         message: dict[str, Any] = {"role": role, "content": f"ZQ{role}{number}{text}QZ"}
@@ -134,19 +136,19 @@ def _rendered(wire: Wire, roles: Sequence[str], text: str) -> str | None:
 
 
 def _delimiters(wire: Wire, controls: Iterable[str]) -> set[str]:
-    """The nearest tag before and after each role's text, be it a token or plain text to the server."""
+    """Return the nearest tag before and after the text of each role, whether it is a token or ordinary text."""
     tag = re.compile("|".join([*map(re.escape, sorted(controls, key=len, reverse=True)), _PLAIN]))
-    found: set[str] = set()
+    tags: set[str] = set()
     for roles in _CONVERSATIONS:
         prompt = _rendered(wire, roles, "")
         parts = re.split(r"ZQ[a-z]+[0-9]QZ", prompt or "")
         for before, after in itertools.pairwise(parts):
-            found.update(tag.findall(before[-_NEAR:])[-1:], tag.findall(after[:_NEAR])[:1])
-    return {name for name in found if looks_like_tag(name)}
+            tags.update(tag.findall(before[-_NEAR:])[-1:], tag.findall(after[:_NEAR])[:1])
+    return {name for name in tags if looks_like_tag(name)}
 
 
 def _cuts(wire: Wire, template: str) -> list[str]:
-    """The words that are really deleted from a role's text, in the order in which the template names them."""
+    """Return the words that the template deletes from a role's text, in the template's order."""
     words = dict.fromkeys([*words_cut(template), *_SWITCHES])
     return [word for word in words if any(_is_cut(wire, roles, word) for roles in _CONVERSATIONS)]
 

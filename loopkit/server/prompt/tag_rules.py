@@ -1,7 +1,7 @@
-"""From a model's own tags to a set that neutralises them: which names are tags, and which the default shapes do not cover.
+"""Rules that select control tags from a model's tokens and template, and build the `Tags` that neutralise them.
 
-A set is pinned in every session, so it holds only what the shapes leave alone. Pure: where the names come from, a running server
-(`loopkit.server.prompt.control_tags`) or a file (`loopkit.server.embedded.models`), is not known here, and neither is HTTP.
+Each session stores its tags, so they contain only what the default shapes do not cover. The tokens come from a running server
+(`loopkit.server.prompt.control_tags`) or from a file (`loopkit.server.embedded.models`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from loopkit.errors import InvalidConfig
 __all__ = ["BRACKETS", "beyond_default", "looks_like_tag", "words_cut"]
 
 BRACKETS = frozenset("<>[]|\uff1c\uff1e\ufe64\ufe65\uff5c")
-"Every tag that is known has one of these."
+"Characters in tags: every known tag has at least one."
 _QUOTE = "<" + '|"|' + ">"
-# Vocabularies hold these as added tokens (Gemma), and pages are full of them: no template writes them around a message.
+# Added tokens of some vocabularies (Gemma) that are common in web pages. No template writes them around a message.
 _HTML = re.compile(
     "</?(?:a|b|blockquote|body|br|caption|code|div|em|h[1-6r]|head|html|i|li|ol|p|pre|q|small|span|strong|su[bp]|table|tbody|td|tfoot|"
     "th|thead|title|tr|u|ul)>"
@@ -26,7 +26,17 @@ _CUTTING = re.compile(r"""replace\(\s*(['"])([^'"\\]{2,64})\1\s*,\s*(?:''|"")\s*
 
 
 def looks_like_tag(name: str) -> bool:
-    """Whether a name that is not marked as a control token is one all the same, by its look.
+    """Return True if a token that is not marked as a control token has the form of one.
+
+    Parameters
+    ----------
+    name : str
+        Text of the token.
+
+    Returns
+    -------
+    bool
+        True for text in brackets with at least one letter or digit, except HTML tags.
 
     Examples
     --------
@@ -40,7 +50,17 @@ def looks_like_tag(name: str) -> bool:
 
 
 def words_cut(template: str) -> list[str]:
-    r"""The words that a chat template deletes from text, in its order; found by their look, not by rendering.
+    r"""Return the words that a chat template deletes from text, found in its source.
+
+    Parameters
+    ----------
+    template : str
+        A Jinja template.
+
+    Returns
+    -------
+    list of str
+        The words in the order in which the template deletes them.
 
     Examples
     --------
@@ -59,18 +79,19 @@ def _can_cut(word: str) -> bool:
 
 
 def beyond_default(tags: Iterable[str], cuts: Iterable[str] = ()) -> Tags:
-    """Build the set for a model's tags: the default's shapes, and as literals what they do not cover.
+    """Build the `Tags` of a model: the default shapes, and literals for what they do not cover.
 
     Parameters
     ----------
     tags : iterable of str
-        Every tag of the model. What cannot be neutralised, such as a single bracket, is left out.
+        All tags of the model. A tag that cannot be neutralised, such as a single bracket, is left out.
     cuts : iterable of str
-        Words that its template deletes from text, in its order.
+        Words that the template deletes from text, in its order.
 
     Returns
     -------
     Tags
+        The tags to neutralise.
 
     Examples
     --------
@@ -78,27 +99,27 @@ def beyond_default(tags: Iterable[str], cuts: Iterable[str] = ()) -> Tags:
     ('[ROLE]',)
     """
     known = sorted({tag for tag in tags if literal_fault(tag) is None})
-    return Tags({*filter(_is_left, known), *_joining(known)}, cuts)
+    return Tags({*filter(_is_uncovered, known), *_joinable(known)}, cuts)
 
 
-def _is_left(tag: str) -> bool:
-    """Whether the default leaves a tag as it is where letters surround it: some shapes want none before them."""
+def _is_uncovered(tag: str) -> bool:
+    """Return True if the default shapes leave the tag unchanged between letters, where some shapes do not match."""
     return tag in neutralise("a" + tag + "a")
 
 
-def _joining(known: list[str]) -> set[str]:
-    """Tags of which a text may hold a half, where the end of another tag of the template is the other half.
+def _joinable(known: list[str]) -> set[str]:
+    """Return the tags that a part of a tag in a text can form together with a tag of the template beside it.
 
-    Two of the shapes' tags can do so without either being left by the default; as literals they are looked for by halves.
+    The default shapes may cover the whole tags, but not their parts. Literals are also neutralised in parts.
     """
     begins = {tag[:end]: tag for tag in known for end in range(1, len(tag) + 1)}
     ends = {tag[start:]: tag for tag in known for start in range(len(tag))}
-    found: set[str] = set()
+    joinable: set[str] = set()
     for tag in known:
         for at in range(1, len(tag)):
             left, right = tag[:at], tag[at:]
             if right in begins and left.strip() and neutralise(left) is left:
-                found |= {tag, begins[right]}
+                joinable |= {tag, begins[right]}
             if left in ends and right.strip() and neutralise(right) is right:
-                found |= {tag, ends[left]}
-    return found
+                joinable |= {tag, ends[left]}
+    return joinable

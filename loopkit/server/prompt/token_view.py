@@ -1,9 +1,7 @@
-"""The prompt as a server renders and tokenises it: `TokenView`.
+"""The prompt as a server renders and tokenises it, as a `TokenView`.
 
-llama-server is asked three things, however long the conversation: the prompt, the prompt with a word in place of each text
-(`loopkit.server.prompt.attribution` ties the bytes to the messages by it), and the tokens with the bytes of each.
-vLLM gives tokens alone.
-Knows nothing of caches and of what a completion was.
+llama-server gets three requests: for the prompt, for its tokens with their bytes, and for the prompt with a placeholder instead
+of each text. `loopkit.server.prompt.attribution` uses the last one to assign bytes to messages. vLLM reports only the tokens.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["token_view"]
 
-_TAKEN = 16  # bytes that no token stands for, in one place
-_ABSENT = frozenset({404, 405, 501})  # statuses of a server without such an endpoint
-# What vLLM's TokenizeChatRequest takes of a chat completion's body (vllm/entrypoints/serve/tokenize/protocol.py).
-_VLLM = (
+_SKIPPED = 16  # most bytes in a row without a token
+_ABSENT = frozenset({404, 405, 501})  # statuses of a server that lacks the endpoint
+# Members of a chat completion's body that vLLM's TokenizeChatRequest accepts (vllm/entrypoints/serve/tokenize/protocol.py).
+_VLLM_MEMBERS = (
     "model",
     "messages",
     "tools",
@@ -50,39 +48,39 @@ class _Tokens(msgspec.Struct):
 
 
 def token_view(wire: Wire, engine: str | None, body: bytes) -> TokenView | None:
-    """Ask a server for the tokens of a request's prompt; nothing is computed of them.
+    """Ask a server for the tokens of a request's prompt. The model does not process them.
 
     Parameters
     ----------
     wire : Wire
-        The server.
+        The connection to the server.
     engine : str or None
-        What it is: ``llama.cpp`` and ``vllm`` can say.
+        Name of the engine. ``llama.cpp`` and ``vllm`` report tokens.
     body : bytes
-        A chat completion's, as it is sent.
+        Body of a chat completion request.
 
     Returns
     -------
     TokenView or None
-        None where the server has no such endpoint.
+        The prompt's tokens; None if the server has no endpoint for them.
 
     Raises
     ------
     ServerError
-        Unreachable, too slow, or the body refused.
+        The server is unreachable, too slow, or rejects the body.
     """
     try:
-        shown_by = engines.find(engine).prompt_tokens_from
-        if shown_by == "apply-template":
-            return _of_llama(wire, body)
-        return _of_vllm(wire, body) if shown_by == "tokenize-chat" else None
+        source = engines.find(engine).prompt_tokens_from
+        if source == "apply-template":
+            return _ask_llama(wire, body)
+        return _ask_vllm(wire, body) if source == "tokenize-chat" else None
     except ServerRefused as error:
         if error.status in _ABSENT:
             return None
         raise
 
 
-def _of_llama(wire: Wire, body: bytes) -> TokenView:
+def _ask_llama(wire: Wire, body: bytes) -> TokenView:
     prompt = llama_api.apply_template(wire, body)
     pieces = llama_api.token_pieces(wire, prompt)
     tokens, data = array("i", [each.id for each in pieces]), prompt.encode()
@@ -92,30 +90,30 @@ def _of_llama(wire: Wire, body: bytes) -> TokenView:
     try:
         masked = mask(body)
         skeleton = llama_api.apply_template(wire, masked.body)
-    except (ServerRefused, ValueError):  # a template that asks for certain texts: the tokens are known all the same
+    except (ServerRefused, ValueError):  # the template accepts only certain texts; the tokens are known nevertheless
         return TokenView(tokens, prompt, offsets)
-    return TokenView(tokens, prompt, offsets, tuple(_of_tokens(runs(data, skeleton.encode(), masked), offsets)))
+    return TokenView(tokens, prompt, offsets, tuple(_token_runs(runs(data, skeleton.encode(), masked), offsets)))
 
 
-def _of_vllm(wire: Wire, body: bytes) -> TokenView:
+def _ask_vllm(wire: Wire, body: bytes) -> TokenView:
     try:
         members = decode(body, dict[str, Raw])
     except ValueError as error:
-        raise ServerRefused(wire.url, 400, f"the body is no JSON object: {error}") from error
-    question = {"add_generation_prompt": True, **{name: members[name] for name in _VLLM if name in members}}
+        raise ServerRefused(wire.url, 400, f"the body is not a JSON object: {error}") from error
+    question = {"add_generation_prompt": True, **{name: members[name] for name in _VLLM_MEMBERS if name in members}}
     return TokenView(array("i", llama_api.ask(wire, llama_api.TOKENIZE, _Tokens, encode(question)).tokens))
 
 
 def _offsets(prompt: bytes, pieces: Sequence[bytes]) -> array[int] | None:
-    """Where each token begins, and the end; None where the tokens do not spell the prompt.
+    """Return the offset of each token, and the end of the prompt. Return None if the tokens do not spell the prompt.
 
-    Tokens that are in no text (a first and a last one) take no bytes. Some tokenizers write a blank before what they are given;
-    others take white space behind a control tag, or bytes that they do not know: those count to the token before.
+    An added first or last token has no bytes. Some tokenizers add a space before the text. Others drop white space after a
+    control tag, or unknown bytes, which count to the token before.
     """
     offsets, position = array("i"), 0
     for number, piece in enumerate(pieces):
         if not prompt.startswith(piece, position):
-            place = prompt.find(piece, position, position + _TAKEN + len(piece))
+            place = prompt.find(piece, position, position + _SKIPPED + len(piece))
             if piece.startswith(b" ") and prompt.startswith(piece[1:], position):
                 piece = piece[1:]
             elif number and place >= 0:
@@ -130,12 +128,12 @@ def _offsets(prompt: bytes, pieces: Sequence[bytes]) -> array[int] | None:
     return offsets if position == len(prompt) else None
 
 
-def _of_tokens(found: Sequence[Run], offsets: array[int]) -> Sequence[Run]:
-    """Stretches of bytes as stretches of tokens; what has no token of its own is left out."""
+def _token_runs(byte_runs: Sequence[Run], offsets: array[int]) -> Sequence[Run]:
+    """Convert runs of bytes to runs of tokens. Leave out runs without a token of their own."""
     count = len(offsets) - 1
     added = int(count > 0 and offsets[0] == offsets[1])
     labels = [Run(TEMPLATE, 0, added)]
-    for run in found:
+    for run in byte_runs:
         start = bisect_left(offsets, run.start, added, count)
         end = bisect_left(offsets, run.end, added, count)
         if run.label == labels[-1].label:

@@ -13,16 +13,8 @@ from loopkit.contract.messages import Extra
 from loopkit.contract.records import decode_record, encode_record
 from loopkit.encoding import decode, encode, replace_surrogates
 from loopkit.errors import ContextExceeded, ServerRefused, StreamCut
-from loopkit.server.completion.assembly import (
-    Assembly,
-    Completion,
-    Delta,
-    Progress,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    whole,
-)
+from loopkit.server.completion.assembly import Assembly, Completion, parse_completion
+from loopkit.server.completion.deltas import Delta, Progress, ReasoningDelta, TextDelta, ToolCallDelta
 
 URL = "http://host"
 TIME = "2026-11-30T07:31:05.000000Z"
@@ -138,13 +130,13 @@ def test_llama_cpp_timings_and_progress() -> None:
         (["[DONE]"], "no choice"),
         ([ROLE, delta(content="x")], "without a finish_reason"),
         ([ROLE, delta(tool_calls=[part('{"a":', index=0, id="c", name="f")])], "without a finish_reason"),
-        ([ROLE, "Internal Server Error"], "no part of a chat completion"),
-        ([ROLE, '{"choices":[{"delta":{"content":"x"'], "no part of a chat completion"),
-        ([ROLE, '{"choices":[{"delta":{"tool_calls":[null]}}]}'], "no part of a chat completion"),
+        ([ROLE, "Internal Server Error"], "not part of a chat completion"),
+        ([ROLE, '{"choices":[{"delta":{"content":"x"'], "not part of a chat completion"),
+        ([ROLE, '{"choices":[{"delta":{"tool_calls":[null]}}]}'], "not part of a chat completion"),
         ([ROLE, '{"x":' + "[" * 100_000], "nested too deep"),
-        ([ROLE, '["a"]'], "no part of a chat completion"),
-        ([ROLE, delta(content="x"), delta(content=["y"]), STOP], "begins as one kind"),
-        ([ROLE, '{"choices":[],"prompt_progress":{"total":1}}', STOP], "no part of a chat completion"),
+        ([ROLE, '["a"]'], "not part of a chat completion"),
+        ([ROLE, delta(content="x"), delta(content=["y"]), STOP], "have different types"),
+        ([ROLE, '{"choices":[],"prompt_progress":{"total":1}}', STOP], "not part of a chat completion"),
     ],
 )
 def test_what_is_not_a_final_answer_is_cut(events: list[str], why: str) -> None:
@@ -154,7 +146,7 @@ def test_what_is_not_a_final_answer_is_cut(events: list[str], why: str) -> None:
 
 @pytest.mark.parametrize("before", [[], [ROLE], [ROLE, delta(content="x")], [ROLE, STOP]])
 @pytest.mark.parametrize(
-    ("event", "kind", "said"),
+    ("event", "kind", "expected_message"),
     [
         ('{"error":{"message":"it broke","code":500}}', ServerRefused, "HTTP 500: it broke"),
         ('{"error":"it broke"}', ServerRefused, "HTTP 200: it broke"),
@@ -167,8 +159,10 @@ def test_what_is_not_a_final_answer_is_cut(events: list[str], why: str) -> None:
         ('{"error":{"message":"the request exceeds the available context size"}}', ContextExceeded, "the prompt does not fit"),
     ],
 )
-def test_an_error_object_anywhere_in_a_stream(before: list[str], event: str, kind: type[Exception], said: str) -> None:
-    with pytest.raises(kind, match=said):
+def test_an_error_object_anywhere_in_a_stream(
+    before: list[str], event: str, kind: type[Exception], expected_message: str
+) -> None:
+    with pytest.raises(kind, match=expected_message):
         run(*before, event)
 
 
@@ -224,7 +218,7 @@ def test_unknown_members_keep_their_order_and_the_form_of_their_numbers() -> Non
 
 
 def test_content_in_parts_goes_back_as_it_came() -> None:
-    completion = whole(b'{"choices":[{"message":{"content":[{"type":"text","text":"x"}]}}]}', URL)
+    completion = parse_completion(b'{"choices":[{"message":{"content":[{"type":"text","text":"x"}]}}]}', URL)
     assert completion.content is UNSET
     assert completion.extra == Extra(members={"content": Raw(b'[{"type":"text","text":"x"}]')})
 

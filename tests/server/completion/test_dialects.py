@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from loopkit.contract.records import Usage
 from loopkit.encoding import encode
-from loopkit.server.completion.assembly import Assembly, Completion, whole
+from loopkit.server.completion.assembly import Assembly, Completion, parse_completion
 
 URL = "http://host"
 TEXT = '{"choices":[{"index":0,"delta":{"role":"assistant","content":"Done."}}]}'
@@ -111,7 +111,7 @@ def of_stream(*events: str) -> Completion:
 
 def of_whole(**members: Any) -> Completion:
     choice = {"index": 0, "message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}
-    return whole(encode({"choices": [choice], **members}), URL)
+    return parse_completion(encode({"choices": [choice], **members}), URL)
 
 
 def chunk(**members: Any) -> str:
@@ -130,7 +130,7 @@ def test_old_moonshot_puts_it_on_the_choice() -> None:
     choice = {"index": 0, "delta": {}, "finish_reason": "stop", "usage": usage}
     assert of_stream(TEXT, encode({"choices": [choice]}).decode(), "[DONE]").usage == counts(100, 64, None, 30, None)
     choice = {"index": 0, "message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop", "usage": usage}
-    assert whole(encode({"choices": [choice]}), URL).usage == counts(100, 64, None, 30, None)
+    assert parse_completion(encode({"choices": [choice]}), URL).usage == counts(100, 64, None, 30, None)
 
 
 TIMINGS = {"cache_n": 75, "prompt_n": 25, "prompt_ms": 4.5, "predicted_n": 30, "predicted_ms": 10.25}
@@ -166,34 +166,37 @@ def test_absent_null_and_zero(usage: dict[str, Any], expected: int | None) -> No
 
 
 @pytest.mark.parametrize(
-    ("usage", "expected", "said"),
+    ("usage", "expected", "expected_message"),
     [
         pytest.param(BASE | {"total_tokens": 131}, counts(100, None, None, 30, None), "the total is 131", id="total"),
         pytest.param(
             BASE | {"prompt_cache_hit_tokens": 400}, counts(100, None, None, 30, None), "cached tokens 400", id="cached"
         ),
         pytest.param(
-            BASE | details(cached_tokens=75, cache_write_tokens=26), counts(100, 75, None, 30, None), "written 26", id="written"
+            BASE | details(cached_tokens=75, cache_write_tokens=26),
+            counts(100, 75, None, 30, None),
+            "cache writes 26",
+            id="written",
         ),
         pytest.param(
             BASE | {"prompt_cache_hit_tokens": 64, "prompt_cache_miss_tokens": 35},
             counts(100, 64, None, 30, None),
-            "64 and 35 not cached",
+            "64 and uncached tokens 35",
             id="hits-and-misses",
         ),
         pytest.param(BASE | thought(31), counts(100, None, None, 30, 31), "reasoning tokens 31", id="reasoning"),
         pytest.param(
             {"input_tokens": 25, "cache_read_input_tokens": None, "cache_creation_input_tokens": 20, "output_tokens": 30},
             counts(None, None, 20, 30, None),
-            "input_tokens 25 leaves cached tokens out",
+            "input_tokens 25 excludes cached tokens",
             id="Anthropic-without-the-cached",
         ),
     ],
 )
-def test_what_does_not_add_up_is_said_and_kept_as_it_came(usage: dict[str, Any], expected: Usage, said: str) -> None:
+def test_inconsistent_counts_are_reported_and_kept(usage: dict[str, Any], expected: Usage, expected_message: str) -> None:
     completion = of_whole(usage=usage)
     assert completion.usage == expected
-    assert said in (completion.usage_fault or "")
+    assert expected_message in (completion.usage_fault or "")
     assert completion.reported != UNSET
     assert bytes(completion.reported) == encode(usage)
 
@@ -210,7 +213,7 @@ def test_what_does_not_add_up_is_said_and_kept_as_it_came(usage: dict[str, Any],
 )
 def test_a_number_that_nothing_can_hold_is_as_if_it_had_not_been_reported(members: str, prompt: int | None, number: str) -> None:
     body = '{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}],' + members.replace("N", number) + "}"
-    completion = whole(body.encode(), URL)
+    completion = parse_completion(body.encode(), URL)
     assert completion.usage == Usage(prompt_tokens=prompt)
     assert (completion.reported, completion.usage_fault) == (UNSET, None)
 

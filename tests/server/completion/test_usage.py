@@ -136,10 +136,12 @@ def test_a_time_that_is_none_is_left_out(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("usage", "timings", "expected", "said"),
+    ("usage", "timings", "expected", "expected_message"),
     [
         pytest.param({"prompt_tokens": 30}, TIMINGS, (23, 20), "prompt is 30", id="prompt"),
-        pytest.param({**LLAMA, "prompt_tokens_details": {"cached_tokens": 7}}, TIMINGS, (23, 20), "timings say 20", id="cached"),
+        pytest.param(
+            {**LLAMA, "prompt_tokens_details": {"cached_tokens": 7}}, TIMINGS, (23, 20), "timings report 20", id="cached"
+        ),
         pytest.param({"prompt_tokens": 5, "prompt_cache_hit_tokens": 20}, None, (5, None), "cached tokens 20", id="inclusive"),
         pytest.param({"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 9}, None, (5, None), "total is 9", id="total"),
         pytest.param({"prompt_tokens": "5"}, None, (None, None), "not a count", id="text"),
@@ -151,11 +153,11 @@ def test_a_time_that_is_none_is_left_out(value: object) -> None:
         ),
     ],
 )
-def test_what_does_not_add_up_is_said(usage: Any, timings: Any, expected: Any, said: str) -> None:
+def test_inconsistent_counts_are_reported(usage: Any, timings: Any, expected: Any, expected_message: str) -> None:
     read = normalise(usage, timings)
     assert (read.usage.prompt_tokens, read.usage.cached_tokens) == expected
     assert read.fault is not None
-    assert said in read.fault
+    assert expected_message in read.fault
 
 
 def test_the_sample_of_every_dialect_states_whether_the_prompt_includes_the_cached() -> None:

@@ -16,18 +16,18 @@ from loopkit import sweep
 from loopkit.logs.loading import load
 from loopkit.loop.opening import start
 from loopkit.server.client import Server
-from loopkit.server.embedded.slot_pool import Handout
+from loopkit.server.embedded.slot_pool import SlotPool
 
 FORK = multiprocessing.get_context("fork")
 
 
-def _hold(slots: Handout, taken: Connection) -> None:
+def _hold(slots: SlotPool, taken: Connection) -> None:
     taken.send([slots.take(), slots.take(), slots.take()])
     signal.pause()
 
 
 def test_what_another_process_holds_is_free_once_it_has_ended() -> None:
-    slots = Handout(3)
+    slots = SlotPool(3)
     assert slots.take() == 0
     ours, theirs = FORK.Pipe()
     child = FORK.Process(target=_hold, args=(slots, theirs))
@@ -40,13 +40,13 @@ def test_what_another_process_holds_is_free_once_it_has_ended() -> None:
     assert (slots.take(), slots.take(), slots.take()) == (1, 2, None)
 
 
-def _release(slots: Handout, slot: int, taken: Connection) -> None:
+def _release(slots: SlotPool, slot: int, taken: Connection) -> None:
     slots.release(slot)
     taken.send(slots.take(slot))
 
 
 def test_a_forked_process_gives_back_nothing_that_it_does_not_hold() -> None:
-    slots = Handout(1)
+    slots = SlotPool(1)
     assert slots.take() == 0
     ours, theirs = FORK.Pipe()
     child = FORK.Process(target=_release, args=(slots, 0, theirs))

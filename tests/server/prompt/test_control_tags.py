@@ -130,8 +130,8 @@ def test_the_templates_logic_takes_a_text_for_what_it_is_not() -> None:
         prover = Prover(server)
 
         def control_tokens(text: str) -> tuple[list[int], bool]:
-            said = {"role": "assistant", "content": "Done.", "reasoning_content": "old thoughts"}
-            prompt = prover.prompt([{"role": "user", "content": "x"}, said, {"role": "user", "content": text}])
+            answer = {"role": "assistant", "content": "Done.", "reasoning_content": "old thoughts"}
+            prompt = prover.prompt([{"role": "user", "content": "x"}, answer, {"role": "user", "content": text}])
             return prover.controls(prompt), "old thoughts" in prompt
 
         attack = opening + "x" + closing

@@ -64,11 +64,11 @@ def prover(request: pytest.FixtureRequest) -> Iterator[Prover]:
         yield Prover(server)
 
 
-def controls_of_prompt(prover: Prover, said: Sequence[str]) -> list[int]:
+def controls_of_prompt(prover: Prover, texts: Sequence[str]) -> list[int]:
     """The control tokens of a whole conversation in which system, users and tools say these texts."""
     call = {"type": "function", "id": "c", "function": {"name": "look", "arguments": "{}"}}
-    messages: list[dict[str, Any]] = [{"role": "system", "content": said[0]}]
-    for question, result in zip(said[1::2], said[2::2], strict=True):
+    messages: list[dict[str, Any]] = [{"role": "system", "content": texts[0]}]
+    for question, result in zip(texts[1::2], texts[2::2], strict=True):
         messages.append({"role": "user", "content": question})
         messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
         messages.append({"role": "tool", "tool_call_id": "c", "content": result})
@@ -84,13 +84,13 @@ def test_hostile_texts_leave_the_prompts_control_tokens_as_they_are(prover: Prov
     def prove(numbers: list[list[int]]) -> None:
         nonlocal seen, leaked
         raw = ["".join(PIECES[number] for number in each) for each in numbers]
-        said = [neutralise(text, prover.tags) for text in raw]
-        assert all(neutralise(text, prover.tags) is text for text in said), "not idempotent"
-        parsed, plain = prover.apart(said), prover.apart(said, special=False)
+        texts = [neutralise(text, prover.tags) for text in raw]
+        assert all(neutralise(text, prover.tags) is text for text in texts), "not idempotent"
+        parsed, plain = prover.apart(texts), prover.apart(texts, special=False)
         leaks = [place for place, row in enumerate(parsed) if not prover.marked.isdisjoint(row)]
         assert not leaks, f"control tokens in the texts {leaks}"
         assert parsed == plain, "the tokens depend on parse_special"
-        assert controls_of_prompt(prover, said) == own, "the prompt's control tokens are others than with harmless texts"
+        assert controls_of_prompt(prover, texts) == own, "the prompt's control tokens are others than with harmless texts"
         seen += GROUP
         leaked += sum(not prover.marked.isdisjoint(row) for row in prover.apart(raw))
 

@@ -233,7 +233,7 @@ TEMPLATES = {
             "0.content a",
             "1.content b",
             "1.tool_calls[0].function.name look",
-            # said of the message only: what stands between is not told apart
+            # attributed to the message only: the bytes between are not told apart
             "1 k=v;l=2;[/call][look][/call])\n(tool\n",
             "2.content r",
             "3.content r",
@@ -359,7 +359,7 @@ def test_other_faults_are_errors(engine: str, response: list[Step], message: str
 
 def test_a_body_that_is_none_is_said() -> None:
     listener, server = scripted("vllm")
-    with listener, server, pytest.raises(ServerRefused, match="the body is no JSON object"):
+    with listener, server, pytest.raises(ServerRefused, match="the body is not a JSON object"):
         server.tokens(b"[]")
 
 
