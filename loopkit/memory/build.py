@@ -175,7 +175,7 @@ class _Fold(NamedTuple):
         return None if row is None else _Known(None if row[0] is None else Sha256Hash(row[0]))
 
     def _write(self, before: Sha256Hash | None, memory: str, step: _Step, t: int, new: str) -> Sha256Hash | None:
-        """Store a step and its node, if any. Return the memory after it."""
+        """Store a step and its node, if any. Return the hash of the memory after the step."""
         with self.store.writing() as writing:
             if (found := self._known(writing.db, before, step)) is not None:  # finished by another process during the model call
                 return found.result or before

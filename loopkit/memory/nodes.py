@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Level(StrEnum):
-    """The tier of a node.
+    """The level of a memory node: evidence (L0), memory for a query (L1), synthesis of a project (L2).
 
     Examples
     --------

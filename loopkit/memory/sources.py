@@ -199,7 +199,7 @@ def read_lines(stream: BinaryIO, refused: Callable[[RefusedLine], object]) -> It
 
 
 def listen(path: Path, take: Callable[[BinaryIO], object]) -> Iterator[None]:
-    """Accept connections on a Unix socket, one after another, until interrupted. Yields once, when it listens.
+    """Accept connections on a Unix socket, one after another, until interrupted. Yields once, when the socket is ready.
 
     Parameters
     ----------

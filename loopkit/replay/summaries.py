@@ -84,7 +84,10 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _interval(repeats: int) -> tuple[int, float | None]:
-    """Return how many sorted differences to cut at each end, and the confidence of the rest (None for one round)."""
+    """Return how many sorted differences to drop at each end for a confidence interval of the median, and its level.
+
+    The level is None for one round.
+    """
     tails = [sum(math.comb(repeats, wins) for wins in range(place + 1)) / 2**repeats for place in range((repeats + 1) // 2)]
     place = max((at for at, tail in enumerate(tails) if 1 - 2 * tail >= SURE), default=0)
     return place, None if repeats == 1 else 1 - 2 * tails[place]

@@ -95,7 +95,7 @@ def test_nothing_to_draw_and_nothing_in_it() -> None:
 def test_the_axes_given_are_used_and_what_cannot_be_compared_is_refused() -> None:
     mine = Figure().subplots()
     assert prefix_tree([b"{}"], mine) is mine
-    with pytest.raises(InvalidConfig, match="mix bytes and tokens"):
+    with pytest.raises(InvalidConfig, match="known by bytes and some by tokens"):
         prefix_tree([b"{}", Prompt(tokens=[1])])
     for bad in ("text", 7, [{"role": "user"}]):
         with pytest.raises(InvalidConfig, match=r"expected (requests|Logs)"):

@@ -70,7 +70,7 @@ def test_no_requests_and_one() -> None:
 def test_the_axes_given_are_used_and_what_cannot_be_compared_is_refused() -> None:
     mine = Figure().subplots()
     assert reuse_matrix([b"{}"], mine) is mine
-    with pytest.raises(InvalidConfig, match="mix bytes and blocks"):
+    with pytest.raises(InvalidConfig, match="known by bytes and some by blocks"):
         reuse_matrix([b"{}", Prompt(blocks=["a"])])
 
 

@@ -67,7 +67,9 @@ def branches(requests: Requests) -> Tree:
         units[unit] = None
         ends.setdefault(id(node), []).append(index)
     if len(units) > 1:
-        raise InvalidConfig("requests", f"they mix {' and '.join(units)}", "Give requests of one kind")
+        raise InvalidConfig(
+            "requests", f"some are known by {' and some by '.join(units)}", "Give requests that all have bodies, tokens or blocks"
+        )
     unit = next(iter(units), "bytes")
     found: list[Branch] = []
     open_: list[tuple[Node, int | None, int]] = [(trees[unit], None, 0)]

@@ -45,5 +45,5 @@ def test_a_conversation_that_grows_is_one_branch() -> None:
 
 
 def test_bytes_and_tokens_are_not_compared() -> None:
-    with pytest.raises(InvalidConfig, match="mix bytes and tokens"):
+    with pytest.raises(InvalidConfig, match="known by bytes and some by tokens"):
         branches([b"{}", Prompt(tokens=[1])])
