@@ -1,4 +1,4 @@
-"""`Engine`: what loopkit needs to know about an inference engine or a provider, with careful defaults for unknown ones."""
+"""`Engine`: the facts of an engine with their defaults: how it is recognised, how many tokens it keeps, how long."""
 
 from __future__ import annotations
 

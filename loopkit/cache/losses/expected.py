@@ -1,4 +1,4 @@
-"""The cached tokens that an unbroken prefix should find, and how many of them were lost.
+"""`expect`: how many tokens should have been cached, how many were lost, or why fewer is nobody's fault.
 
 Only token counts decide about a loss; log lines and times do not. Each engine's rule is in :mod:`loopkit.engines`.
 """

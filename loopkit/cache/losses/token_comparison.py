@@ -1,4 +1,4 @@
-"""Comparison of a prompt's tokens with the previous prompt and its completion.
+"""Comparison of a prompt's tokens with the previous prompt and its completion, part by part.
 
 The tokens of a completion are not visible. Whether the next prompt contains them is checked against the texts in the body and by
 the token count.

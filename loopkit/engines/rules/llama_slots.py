@@ -1,4 +1,4 @@
-"""Causes at llama.cpp's slots: a slot taken by others, the host cache's thresholds, checkpoints that are missing.
+"""Causes at llama.cpp's slots: taken by others, host cache thresholds, missing checkpoints, restored from a file.
 
 A cause that rests on counters is confirmed; a cause that merely fits is suspected.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from loopkit.engines.evidence.diagnosis import Certainty, Diagnosis, server_loss
 from loopkit.engines.evidence.observation import Counters, Observation
 
-__all__ = ["not_cut_back", "possible_takers", "taken"]
+__all__ = ["not_cut_back", "possible_takers", "restored_without_checkpoints", "taken"]
 
 KEPT_BY_SLOT = 0.5
 """A slot is reused without a look at the host cache if the prompt begins with at least this share of its tokens
@@ -71,6 +71,16 @@ def taken(
         if host:
             return server_loss("evicted", sure, "host cache", evidence)
     return server_loss("slot_taken", sure, location, evidence)
+
+
+def restored_without_checkpoints(previous: Observation, now: Observation, evidence: dict[str, Any]) -> Diagnosis | None:
+    """Diagnose a slot that was restored from a file and whose tokens could not all be used."""
+    cached = now.usage.cached_tokens or 0
+    if not now.restored or cached >= now.restored:  # if all of it was used, the file was older than the session
+        return None
+    # an older file may hold tokens that the prompt shares, though not from its first token on
+    sure: Certainty = "confirmed" if not cached or now.restored == previous.slot_tokens else "suspected"
+    return server_loss("restored_without_checkpoints", sure, "restore", evidence, restored_tokens=now.restored)
 
 
 def possible_takers(between: Sequence[Observation], slot: int | None) -> list[Observation]:

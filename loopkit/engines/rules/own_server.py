@@ -26,7 +26,8 @@ class OwnServer(Engine):
     ) -> Diagnosis | None:
         evidence: dict[str, Any] = {"slot": previous.used_slot}
         return (
-            _restarted(previous, now, evidence)
+            llama_slots.restored_without_checkpoints(previous, now, evidence)
+            or _restarted(previous, now, evidence)
             or _truncated(previous, now, between, evidence)
             or (None if self.keeps_completions else _completion_not_kept(previous, now, evidence))
             or llama_slots.taken(previous, now, between, reusable, evidence)
@@ -35,11 +36,6 @@ class OwnServer(Engine):
 
 def _restarted(previous: Observation, now: Observation, evidence: dict[str, Any]) -> Diagnosis | None:
     before, after = now.before, previous.after
-    cached = now.usage.cached_tokens or 0
-    if now.restored and cached < now.restored:  # if all of it was used, the file was older than the session
-        # an older file may hold tokens that the prompt shares, though not from its first token on
-        sure: Certainty = "confirmed" if not cached or now.restored == previous.slot_tokens else "suspected"
-        return server_loss("restored_without_checkpoints", sure, "restore", evidence, restored_tokens=now.restored)
     for name, was, is_now in (("build", previous.build, now.build), ("model", previous.model, now.model)):
         if None not in (was, is_now) and was != is_now:
             return server_loss("server_changed", "confirmed", name, evidence, was=was, now_is=is_now)

@@ -1,4 +1,4 @@
-"""Removal of requests that several files repeat.
+"""Removal of requests that several files or conversations repeat, such as copies and forks.
 
 Resumed and forked conversations often start with a copy of their parent's history, under another name. A side chain may repeat
 its parent's responses under new request ids. Each file is judged with its whole history first. Then repeated rows are dropped

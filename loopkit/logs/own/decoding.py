@@ -1,4 +1,4 @@
-"""Checked lines of a log, and their decoding, many at a time."""
+"""Blocks of lines with sound checksums, and their decoding with msgspec, many at a time."""
 
 from __future__ import annotations
 

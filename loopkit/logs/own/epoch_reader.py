@@ -1,4 +1,4 @@
-"""Reading of session logs, ``<session directory>/<epoch>.jsonl``.
+"""Reading and checking of session logs, ``<session directory>/<epoch>.jsonl``.
 
 Checks the kind of every record and the order of the kinds. Kind and time are at fixed positions in a line, so JSON is decoded
 only for usage, cache losses, and the first and last record.

@@ -1,4 +1,4 @@
-"""Reading of replay logs, ``<home>/replays/<id>.jsonl``."""
+"""Reading and checking of replay logs, ``<home>/replays/<id>.jsonl``."""
 
 from __future__ import annotations
 

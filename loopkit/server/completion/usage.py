@@ -1,4 +1,4 @@
-"""Usage dialects: the token counts of responses, as `loopkit.contract.records.Usage`.
+"""Usage dialects: token counts of every API, llama.cpp's timings, and counts that contradict each other.
 
 A dialect is recognised by the members of the response, not by the name of the server. It defines whether the prompt count
 includes the cached tokens. Null and absent counts are None. Inconsistent counts are reported, so that the caller can keep the

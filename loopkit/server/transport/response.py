@@ -1,4 +1,4 @@
-"""A response that has begun: its events, or its body. Every fault on the way is one of loopkit's errors."""
+"""A response that has begun: its events or its body, read to the end so that the connection can be kept."""
 
 from __future__ import annotations
 

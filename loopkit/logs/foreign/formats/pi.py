@@ -1,4 +1,4 @@
-"""pi sessions: ``~/.pi/agent/sessions/<directory>/<time>_<id>.jsonl``, versions 1 (a list) to 3 (a tree).
+"""pi sessions: ``~/.pi/agent/sessions/<directory>/<time>_<id>.jsonl``, messages in a tree, versions 1 to 3.
 
 Every entry but the first names its parent, so that a person can go back and branch. ``input`` excludes cached tokens. A fork's
 file starts with copies of its parent's entries. The log has no request bodies, so losses are judged by counts.
