@@ -1,4 +1,4 @@
-"""`expect`: how many tokens should have been cached, how many were lost, or why fewer is nobody's fault.
+"""`expect`: tokens that should have been cached, tokens that were lost, and the reasons of harmless shortfalls.
 
 Only token counts decide about a loss; log lines and times do not. Each engine's rule is in :mod:`loopkit.engines`.
 """
