@@ -98,7 +98,7 @@ def test_nothing_but_text_comes_into_the_page(lab: Lab, notebook: Notebook) -> N
     comes(panel, "it costs $5 and $6")
     notebook.shot("hostile-2-called")
     explorer = notebook.run(2).first
-    comes(explorer, "lost: 1,000 tokens: <b onclick='window.canary = 1'>$5</b> (confirmed")
+    comes(explorer, "1,000 tokens lost because of `<b onclick='window.canary = 1'>$5</b>`")
     explorer.get_by_text("evidence", exact=True).click()
     explorer.get_by_text("evidence", exact=True).scroll_into_view_if_needed()
     notebook.shot("hostile-3-explored")
