@@ -162,6 +162,7 @@ def cost(requests: Mapping[str, Any] | Iterable[Observation] | Any, prices: Pric
     )  # lost tokens are at the start of the prompt, where the cache writes are
     dearer = (again * at + (lost - again) * prices.uncached - lost * prices.cached) / 1e6
     judged = np.isfinite(dearer) & (lost >= 0)
+    priced_losses = judged.any() and bool((lost > 0).any() <= (judged & (lost > 0)).any())  # losses without a price are not free
     lines, seconds, timed = _lines(columns), np.zeros(3), 0.0
     for server, line in lines.items():
         tokens = float(lost[judged & (columns["server"] == server)].sum())
@@ -174,8 +175,8 @@ def cost(requests: Mapping[str, Any] | Iterable[Observation] | Any, prices: Pric
         spent=float(each[priced].sum()) if priced.any() else None,
         parts={name: float(amount[priced].sum()) for name, amount in amounts.items()} if priced.any() else {},
         judged=int(judged.sum()),
-        lost_tokens=int(lost[judged].sum()) if judged.any() else None,
-        lost=float(dearer[judged].sum()) if judged.any() else None,
+        lost_tokens=int(lost[judged].sum()) if priced_losses else None,
+        lost=float(dearer[judged].sum()) if priced_losses else None,
         lost_seconds=float(seconds[0]) if known else None,
         lost_seconds_interval=(float(seconds[1]), float(seconds[2])) if known else None,
         timed_tokens=int(timed),

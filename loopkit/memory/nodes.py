@@ -264,7 +264,9 @@ class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
         if self.query_id is not None:
             need(QueryId, self.query_id)
         if not isinstance(self.text, str) or (self.level is Level.L1) != (self.query_id is not None):
-            raise InvalidConfig("MemoryNode", "the text must be a str, and query_id must be set at level L1 and None at the others")
+            raise InvalidConfig(
+                "MemoryNode", "the text must be a str, and query_id must be set at level L1 and None at the others"
+            )
         need_count("MemoryNode.t", self.t)
         self._check(self.sha256, self.content_hash())
 

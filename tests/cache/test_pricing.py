@@ -67,7 +67,7 @@ def test_what_is_not_reported_is_not_priced_and_said() -> None:
     with_a_price_of_writing = cost(made, WRITTEN)
     assert (with_a_price_of_writing.priced, with_a_price_of_writing.spent) == (0, None)
     assert with_a_price_of_writing.judged == 1, "no loss costs nothing; what one costs depends on what was written"
-    assert repr(with_a_price_of_writing) == "Cost of 4 requests: spent unknown (0 priced), lost 0 tokens for 0 (1 judged)"
+    assert repr(with_a_price_of_writing) == "Cost of 4 requests: spent unknown (0 priced), lost unknown (1 judged)"
     nothing = cost({"prompt_tokens": []}, PLAIN)
     assert (nothing.spent, nothing.lost, nothing.lost_tokens) == (None, None, None)
     assert repr(nothing) == "Cost of 0 requests: spent unknown, lost unknown"
@@ -147,3 +147,13 @@ def test_logs_count_without_their_replays(tmp_path: Path) -> None:
     assert set(logs.sessions["source"]) == {"loopkit", "replay"}
     assert cost(logs, PLAIN).requests == 3
     assert cost(logs.usage, PLAIN).requests == 6
+
+
+def test_losses_without_a_price_are_unknown_and_not_free() -> None:
+    """A log that reports no cache writes, priced with a price for writes: the loss has no price."""
+    columns = {"prompt_tokens": [1000, 1100], "cached_tokens": [0, 0], "completion_tokens": [5, 5], "lost_tokens": [0, 900]}
+    found = cost(columns, WRITTEN)
+    assert (found.priced, found.spent, found.judged, found.lost_tokens, found.lost) == (0, None, 1, None, None)
+    assert "lost unknown" in repr(found)
+    assert cost(columns, PLAIN).lost_tokens == 900
+    assert cost({**columns, "lost_tokens": [0, 0]}, WRITTEN).lost == 0, "no loss costs nothing, whatever was written"
