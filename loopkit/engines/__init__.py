@@ -1,8 +1,9 @@
 """Inference engines and providers: one module each, with all that loopkit knows about it.
 
-`find` returns an engine by its name. No other module compares an engine's name; it asks the engine instead. To add an engine,
-write a module with a subclass of `Engine`, add it to `ENGINES`, and write a module of tests in ``tests/engines``. `rules` has the
-rules that several engines share. `evidence` has what a diagnosis is made from.
+`find` returns an engine by its name. Other modules read the engine's attributes and call its methods; they never compare names.
+To add an engine, write a module with a subclass of `Engine`, add an instance to `ENGINES`, and write tests in ``tests/engines``.
+The package `rules` contains the diagnosis rules that several engines share. The package `evidence` defines the input and the
+result of a diagnosis.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ __all__ = [
 ENGINES: Final[tuple[Engine, ...]] = (LlamaCpp(), VLLM(), SGLang(), Ollama(), Anthropic(), OpenAI(), DeepSeek(), Gemini())
 """Every known engine."""
 UNKNOWN: Final[Engine] = OwnServer()
-"""An unknown engine: only bounds are known."""
+"""The engine that `find` returns for an unknown name. It gives a lower bound of the cached tokens, not an exact number."""
 
 _BY_NAME = {engine.name: engine for engine in ENGINES}
 
@@ -55,12 +56,12 @@ def find(name: str | None) -> Engine:
     Parameters
     ----------
     name : str or None
-        Name as in the ``engine`` column, such as ``"llama.cpp"``.
+        Name as in the ``engine`` column of a frame, such as ``"llama.cpp"``.
 
     Returns
     -------
     Engine
-        `UNKNOWN` if there is no engine of that name.
+        The engine with this name; `UNKNOWN` if there is none or the name is None.
 
     Examples
     --------
@@ -71,12 +72,12 @@ def find(name: str | None) -> Engine:
 
 
 def find_by_owner(owner: object) -> Engine | None:
-    """Return the engine that gives `owner` as ``owned_by`` in its list of models, or None.
+    """Return the engine whose ``/v1/models`` has `owner` as ``owned_by``, or None.
 
     Parameters
     ----------
     owner : object
-        Value of the member in the first model of the list. Anything but text gives None.
+        Value of ``owned_by`` in the first listed model. The result is None if it is not a str.
 
     Examples
     --------
@@ -87,12 +88,14 @@ def find_by_owner(owner: object) -> Engine | None:
 
 
 def find_by_headers(headers: Mapping[str, str]) -> Engine | None:
-    """Return the engine that response headers name, or None.
+    """Return the engine that sent a response, recognised by its headers, or None.
+
+    The ``Server`` header is compared first, then the header names that only one provider uses.
 
     Parameters
     ----------
     headers : mapping of str to str
-        Names in lower case.
+        The response headers, with their names in lower case.
 
     Examples
     --------
@@ -110,12 +113,12 @@ def find_by_headers(headers: Mapping[str, str]) -> Engine | None:
 
 
 def find_by_response(response: Mapping[str, Any]) -> Engine | None:
-    """Return the engine that writes such a response, or None.
+    """Return the engine that wrote a response, recognised by the members of the response, or None.
 
     Parameters
     ----------
     response : mapping
-        The members of the response, merged over its stream events.
+        The decoded response. For a streamed response, the members of all its events, merged.
 
     Examples
     --------
@@ -126,12 +129,12 @@ def find_by_response(response: Mapping[str, Any]) -> Engine | None:
 
 
 def find_by_log_name(name: object) -> Engine | None:
-    """Return the engine that other tools' logs call `name`, or None. Case does not matter.
+    """Return the engine that the logs of other tools call `name`, or None. Upper and lower case are equal.
 
     Parameters
     ----------
     name : object
-        Name of a provider or a system, as the log has it.
+        Name of the provider or system, as the log spells it.
 
     Examples
     --------
@@ -143,14 +146,17 @@ def find_by_log_name(name: object) -> Engine | None:
 
 
 def verdict(word: str | None, ours: Diagnosis) -> Diagnosis:
-    """Let a provider's own verdict on a cache miss win, and keep our diagnosis in the evidence.
+    """Return the provider's own reason for a cache miss as the diagnosis, if the provider gave one.
+
+    If both name the same cause, the result is loopkit's diagnosis with the certainty ``confirmed``. Otherwise the provider's
+    cause replaces loopkit's, which moves to ``evidence["ours"]``.
 
     Parameters
     ----------
     word : str or None
-        The provider's word; None or an unknown word changes nothing.
+        The reason in the provider's response, such as ``"tools_changed"``. If it is None or unknown, `ours` is returned.
     ours : Diagnosis
-        Our diagnosis.
+        The diagnosis by loopkit's rules.
     """
     found = None if word is None else next((each.verdicts[word] for each in ENGINES if word in each.verdicts), None)
     if found is None:

@@ -18,19 +18,21 @@ __all__ = ["FIVE_MINUTES", "ONE_HOUR", "Anthropic"]
 FIVE_MINUTES, ONE_HOUR = 300.0, 3600.0
 "The two times to live that a request can ask for, in seconds."
 LOOKBACK = 20
-"Content blocks before a break point in which a cached prefix is looked for."
+"Number of content blocks before a break point that Anthropic searches for the end of a cached prefix."
 
 
 class Anthropic(HostedProvider):
     """Anthropic: prefixes that end at a break point, kept for 5 minutes or an hour.
 
-    What a request read from the cache and wrote to it is what the next request can find. A prompt is cached in the order tools,
-    system, messages, with up to 4 break points (``cache_control``). At each one, the cache is searched up to 20 content blocks
-    back. A read renews the time to live, which counts from the start of the request. Other requests can read an entry once the
-    first response has begun, so parallel first requests all write.
+    A request can set up to 4 break points (``cache_control``). A prompt is cached in the order tools, system, messages. For each
+    break point, the cache is searched for a prefix that ends there or up to 20 content blocks earlier. The next request can find
+    the tokens that this request read from the cache or wrote to it.
+
+    The time to live starts when the request starts, and each read renews it. Other requests can read an entry as soon as the
+    first response has begun. Parallel requests with a new prefix therefore all write it.
 
     ``usage.input_tokens`` excludes cached tokens: the prompt is ``input_tokens + cache_creation_input_tokens +
-    cache_read_input_tokens``. A prompt below the model's minimum gives 0 for both cache counts.
+    cache_read_input_tokens``. If the prompt is shorter than the model's minimum, both cache counts are 0.
     """
 
     name: ClassVar[str] = "anthropic"
@@ -76,7 +78,10 @@ class Anthropic(HostedProvider):
 
 
 def _content_blocks(body: bytes) -> int | None:
-    """Return the number of content blocks in the messages; a plain text is one. None if the body is not a chat request."""
+    """Return the number of content blocks in the messages of a body; None if the body is not a chat request.
+
+    A message whose content is a plain text counts as one block.
+    """
     try:
         messages = decode(decode(body, dict[str, Raw])["messages"], list[dict[str, Any]])
     except (ValueError, KeyError):

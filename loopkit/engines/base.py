@@ -13,12 +13,12 @@ __all__ = ["Engine", "Kept", "Retention"]
 
 
 class Kept(NamedTuple):
-    """What an engine keeps of a request for the next one."""
+    """How many tokens of a request an engine keeps in its cache for the next request."""
 
     tokens: int
-    "Tokens of the prompt, and of the completion where the engine keeps it."
+    "Number of kept tokens: those of the prompt, plus those of the completion if the engine keeps completions."
     block: int
-    "Tokens are reused in whole blocks of this size."
+    "Size of a cache block in tokens. Only whole blocks are reused."
     exact: bool
     "True if `tokens` is exact, False if it is a lower bound."
 
@@ -27,18 +27,19 @@ class Retention(NamedTuple):
     """How long a provider keeps an unused prefix under one setting, in seconds."""
 
     kept_at_least: float | None
-    "The prefix is in the cache until then, unless evicted; None if unknown."
+    "An unused prefix stays in the cache for at least this long, unless it is evicted; None if unknown."
     gone_after: float | None
-    "The prefix is gone after this; None if unknown."
+    "An unused prefix is no longer in the cache after this time; None if unknown."
     counted_from: Literal["request", "response"] | None = None
-    """The time counts from the start of the last request that used the prefix, or from the end of its response. None if unknown.
-    Diagnoses measure from the response. That gap is the shorter one, so it never overstates how long a prefix was unused."""
+    """``request``: the time starts when the last request that used the prefix starts. ``response``: it starts when the response
+    to that request ends. None if unknown. Diagnoses always measure from the response, which gives the shorter time."""
 
 
 class Engine:
-    """An inference engine or provider. The defaults describe an unknown one: lower bounds only.
+    """An inference engine or provider: class attributes with its facts, and methods with its rules.
 
-    Each subclass states the facts of one engine, with their source and date.
+    Each subclass states the facts of one engine; its module names their source and date. The defaults of this class describe an
+    unknown engine, for which only lower bounds of the cached tokens can be given.
 
     Examples
     --------
@@ -55,55 +56,55 @@ class Engine:
     "True for a provider's API, False for a server that one runs oneself."
 
     block: ClassVar[int] = 128
-    "Tokens are reused in whole blocks of this size. The default is the widest block in common use."
+    "Size of a cache block in tokens. Only whole blocks are reused. The default is the largest block in common use."
     exact: ClassVar[bool] = False
-    "True if the tokens that an unbroken prefix finds in the cache are known exactly."
+    "True if loopkit can compute exactly how many tokens an unchanged prefix finds in the cache."
     minimum: ClassVar[int] = 0
-    "Prefixes with fewer tokens are not cached."
+    "Smallest number of tokens of a prefix that is cached; shorter prefixes are not."
     minimums: ClassVar[Mapping[str, int]] = {}
-    "Documented minimum per model, in tokens, where one number does not fit all models. Expectations do not use it yet."
+    "Documented minimum of each model in tokens, if models differ. Expected tokens do not take it into account yet."
     processes_last_token: ClassVar[bool] = False
-    "True if at least the last prompt token is always processed, so that a whole prompt is never reported as cached."
+    "True if the last prompt token is always processed. Then at most ``prompt_tokens - 1`` tokens can be cached."
     keeps_completions: ClassVar[bool | None] = None
     "True if the tokens of a completion can be reused by the next prompt; None if unknown."
     retention: ClassVar[Retention | None] = None
     "How long an unused prefix is kept by default; None if no time limit is known."
     retentions: ClassVar[Mapping[str, Retention]] = {}
-    "How long an unused prefix is kept under each setting that a request can choose."
+    "How long an unused prefix is kept, by the setting that a request can choose, such as ``1h``."
 
     has_slots: ClassVar[bool] = False
-    "True for llama.cpp's slots, with their counters, their saved files and the endpoint that erases them."
+    "True if the server has llama.cpp's slots, including their counters and the endpoints that save, restore and erase a slot."
     prompt_tokens_from: ClassVar[Literal["apply-template", "tokenize-chat"] | None] = None
-    "How the server shows the tokens of a chat prompt: rendered by /apply-template, or by vLLM's /tokenize. None: not at all."
+    "Endpoint that returns a chat prompt: llama.cpp's /apply-template or vLLM's /tokenize. None if there is none."
     any_model_name: ClassVar[bool] = False
     "True if the server answers requests for any model name."
     body_members: ClassVar[Mapping[str, Any]] = {}
     "Members that loopkit adds to each request body."
     cached_tokens_flag: ClassVar[str | None] = None
-    "The command line flag that makes the server report cached tokens, if it needs one."
+    "Command line flag that the server needs to report cached tokens; None if it needs none."
 
     owned_by: ClassVar[str | None] = None
-    "Value of ``owned_by`` in the server's /v1/models."
+    "Value of ``owned_by`` in the server's /v1/models, by which the engine is recognised; None if it has no fixed value."
     version_path: ClassVar[str | None] = None
-    "Endpoint that tells the version, below the server's root."
+    "Path of the endpoint that returns the version, from the server's root; None if there is none."
     header_prefix: ClassVar[str | None] = None
-    "Beginning of response header names that only this provider sends."
+    "Prefix of response header names that only this provider sends, such as ``openai-``; None if there is none."
     server_header: ClassVar[str | None] = None
-    "Beginning of the ``Server`` response header."
+    "Prefix of the value of the ``Server`` response header; None if there is none."
     log_names: ClassVar[frozenset[str]] = frozenset()
     "Names of this engine in the logs of other tools, in lower case."
     verdicts: ClassVar[Mapping[str, tuple[str, FixableBy]]] = {}
-    "The engine's own words for cache misses, with the cause and who can fix it."
+    "Reasons for a cache miss that the engine itself reports, each with loopkit's name of the cause and who can fix it."
 
     def kept(self, previous: Usage, block: int | None = None) -> Kept:
-        """Return what the engine keeps of a request.
+        """Return how many tokens of a request the engine keeps for the next one.
 
         Parameters
         ----------
         previous : Usage
-            Usage of that request; its prompt tokens are known.
+            Usage of the request. Its ``prompt_tokens`` must be known.
         block : int, optional
-            Block size if it is known or estimated. It replaces the engine's own and makes the result a lower bound.
+            Block size in tokens, if it is known or estimated. It replaces `Engine.block`, and the result is a lower bound.
         """
         prompt = previous.prompt_tokens or 0
         exact = self.exact and block is None and previous.completion_tokens is not None
@@ -111,47 +112,47 @@ class Engine:
         return Kept(tokens, self.block if block is None else block, exact)
 
     def cache_write_seconds(self, *, one_hour: bool = False) -> float | None:
-        """Return how long the provider keeps tokens that a request wrote to the cache.
+        """Return how many seconds the provider keeps tokens that a request wrote to the cache.
 
         Parameters
         ----------
         one_hour : bool
-            True if the request paid for an hour.
+            True if the request asked for a time to live of one hour.
 
         Returns
         -------
         float or None
-            Seconds. None if the provider has no writes that are paid by time.
+            Seconds. None if the provider does not report cache writes with a time to live.
         """
         return None
 
     def wrote_response(self, response: Mapping[str, Any]) -> bool:
-        """Return True if only this engine writes such a response.
+        """Return True if the members of a response show that this engine wrote it.
 
         Parameters
         ----------
         response : mapping
-            The members of the response, merged over its stream events.
+            The decoded response. For a streamed response, the members of all its events, merged.
         """
         return False
 
     def diagnose(
         self, previous: Observation, now: Observation, between: Sequence[Observation], reusable: int
     ) -> Diagnosis | None:
-        """Diagnose tokens that were sent unchanged and still not found in the cache.
+        """Return why tokens that were sent unchanged were not found in the cache.
 
         Parameters
         ----------
         previous, now : Observation
-            The previous request of the epoch, and the one that lost its cache.
+            The previous request of the epoch, and the request that found too few tokens in the cache.
         between : sequence of Observation
-            Other requests to the same server in between, oldest first.
+            Other requests that the same server answered between the two, oldest first.
         reusable : int
-            Tokens that the two requests share.
+            Number of leading tokens that a complete cache would have returned for `now`.
 
         Returns
         -------
         Diagnosis or None
-            None if no rule of the engine explains the loss.
+            The cause with its evidence. None if no rule of the engine explains the loss.
         """
         return None

@@ -10,12 +10,12 @@ __all__ = ["DeepSeek"]
 
 
 class DeepSeek(HostedProvider):
-    """DeepSeek: a cache on disk, with lower bounds only.
+    """DeepSeek: a cache on disk. loopkit can give only a lower bound of its cached tokens.
 
-    A cached unit is reused only as a whole. Units end where the user's input ends, where the model's output ends, at fixed
-    intervals, and where the service finds a prefix that several requests share. Such a shared prefix gives its first hit on the
-    third request. A unit takes seconds to build and is cleared after hours to days of disuse, at no fixed time. There is no
-    guarantee of a hit.
+    The cache stores prefixes in units, and reuses a unit only as a whole. A unit ends where the user's input ends, where the
+    model's output ends, at fixed intervals, or where the service finds a prefix that several requests share. A shared prefix
+    gives its first cache hit on the third request. Storing a unit takes seconds. An unused unit is removed after hours to days,
+    at no fixed time. DeepSeek does not guarantee cache hits.
 
     ``usage.prompt_cache_hit_tokens`` and ``usage.prompt_cache_miss_tokens`` add up to ``usage.prompt_tokens``.
     """

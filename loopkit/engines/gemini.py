@@ -1,6 +1,6 @@
 """Google's Gemini. Facts from its documentation and the types of google-genai 3.6.1, November 2026.
 
-The documentation gives minimums for implicit caching, and no rule that predicts a count.
+The documentation gives minimums for implicit caching, but no rule that predicts the number of cached tokens.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["Gemini"]
 
 
 class Gemini(HostedProvider):
-    """Gemini: implicit caching from version 2.5 on, with lower bounds only.
+    """Gemini: implicit caching from version 2.5 on. loopkit can give only a lower bound of the cached tokens.
 
-    `minimums` are those of implicit caching. An earlier page gave 1,024 tokens for 2.5 Flash and 4,096 for 2.5 Pro. An explicit
-    cache lives for an hour unless the request sets another time, and its storage is billed.
+    `minimums` are the minimums of implicit caching. An earlier version of the documentation gave 1,024 tokens for 2.5 Flash and
+    4,096 for 2.5 Pro. An explicit cache is kept for an hour unless the request sets another time, and its storage is billed.
 
     ``usageMetadata.promptTokenCount`` includes ``cachedContentTokenCount``. ``candidatesTokenCount`` excludes
     ``thoughtsTokenCount``.

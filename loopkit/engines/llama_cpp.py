@@ -14,11 +14,11 @@ __all__ = ["LlamaCpp"]
 
 
 class LlamaCpp(OwnServer):
-    """llama.cpp: slots that keep single tokens, a host cache for idle conversations, checkpoints for some memories.
+    """llama.cpp: slots that keep every token of a conversation, and a host cache in main memory for idle conversations.
 
-    A slot keeps prompt and completion less the last sampled token (upstream's test_slot_save.py: 84 = 21 + 64 - 1), and at least
-    one prompt token is always processed (server-context.cpp, ``TAG_PROMPT_LOGITS``). The rules of slots are in
-    `loopkit.engines.rules.llama_slots`.
+    A slot keeps the prompt and the completion without its last sampled token (upstream's test_slot_save.py: 84 = 21 + 64 - 1).
+    At least one prompt token is always processed (server-context.cpp, ``TAG_PROMPT_LOGITS``). Models with sliding-window or
+    recurrent memory can only continue from checkpoints. The diagnosis rules are in `loopkit.engines.rules.llama_slots`.
     """
 
     name: ClassVar[str] = "llama.cpp"

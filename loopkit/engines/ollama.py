@@ -12,9 +12,10 @@ __all__ = ["Ollama"]
 class Ollama(OwnServer):
     """Ollama: a server around llama.cpp with an API of its own.
 
-    It starts a llama-server and does not show its slots. Neither ``/api`` nor ``/v1`` reports cached tokens. In this version
-    ``prompt_eval_count`` is the whole prompt. Older runners counted only processed tokens, or left it out if all were cached.
-    So it does not show cache hits unless the version is known.
+    Ollama starts a llama-server and does not show its slots. Neither ``/api`` nor ``/v1`` reports cached tokens. In the version
+    of 21 August 2026, ``prompt_eval_count`` is the length of the whole prompt. Older versions counted only the processed tokens,
+    and omitted the field if all tokens were cached. The field therefore shows cache hits only if the version is known to be an
+    older one.
     """
 
     name: ClassVar[str] = "ollama"

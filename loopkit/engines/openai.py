@@ -15,12 +15,13 @@ __all__ = ["OpenAI"]
 class OpenAI(HostedProvider):
     """OpenAI: prefixes of at least 1,024 tokens, in steps of 128, kept for 5 to 10 minutes and at most for an hour.
 
-    These are the rules up to GPT-5.5. A request is routed by a hash of its first 256 tokens or so, and by ``prompt_cache_key``.
-    More than about 15 requests a minute for one prefix and key overflow to other machines. ``prompt_cache_retention: "24h"``
-    asks for the extended cache.
+    These rules apply to models up to GPT-5.5. OpenAI chooses the machine by a hash of about the first 256 tokens and by
+    ``prompt_cache_key``. If more than about 15 requests a minute have the same prefix and key, some go to other machines, which
+    do not have the prefix. With ``prompt_cache_retention: "24h"``, a prefix is kept for up to 24 hours.
 
-    From GPT-5.6 on there are break points, with a time to live of 30 minutes or 12 hours in ``prompt_cache_options``. There is no
-    rounding to 128 tokens, and no match of a shorter prefix without a break point. Expectations do not use these rules yet.
+    From GPT-5.6 on, a request sets break points, with a time to live of 30 minutes or 12 hours in ``prompt_cache_options``.
+    Cached tokens are not rounded to 128. A shorter prefix is found only if it ends at a break point. Expected tokens do not take
+    these rules into account yet.
     """
 
     name: ClassVar[str] = "openai"

@@ -10,14 +10,17 @@ __all__ = ["SGLang"]
 
 
 class SGLang(OwnServer):
-    """SGLang: a radix tree of pages, shared by all requests. The last prompt token is always processed.
+    """SGLang: a radix tree that all requests share, with pages (blocks) of tokens.
 
-    ``cached = floor(min(common prefix, prompt - 1) / page) * page`` held in 200 of 200 requests to the real server. The tree
-    keeps the prompt and the completion, less the last token if the length limit ended it. ``--strip-thinking-cache`` keeps the
-    prompt alone. A page is 1 token, or 64 or 128 with some attention backends; ``/server_info`` reports it as ``page_size``. By
-    default, the least recently used leaves are evicted first. Expectations do not use the page yet: the base's bounds apply.
+    The last prompt token is always processed. The formula ``cached = floor(min(common prefix, prompt - 1) / page) * page`` was
+    true for 200 of 200 requests to the real server. The tree keeps the prompt and the completion. If the completion reached the
+    length limit, its last token is not kept. With ``--strip-thinking-cache``, the tree keeps only the prompt. By default, the
+    least recently used leaves are evicted first.
 
-    The usage has ``prompt_tokens_details.cached_tokens`` only with ``--enable-cache-report``.
+    A page has 1 token, or 64 or 128 with some attention backends; ``/server_info`` reports the size as ``page_size``. Expected
+    tokens do not take the page size into account yet. The bounds of the base class `OwnServer` apply.
+
+    The usage has ``prompt_tokens_details.cached_tokens`` only if the server runs with ``--enable-cache-report``.
     """
 
     name: ClassVar[str] = "sglang"

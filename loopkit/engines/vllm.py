@@ -10,11 +10,11 @@ __all__ = ["VLLM"]
 
 
 class VLLM(OwnServer):
-    """vLLM: whole blocks of tokens, kept by a hash chain. The last prompt token is always processed.
+    """vLLM: whole blocks of tokens, found by a hash of each block and all blocks before it.
 
-    The block is 16 tokens by default on a GPU and 128 on a CPU; ``--block-size`` sets it. ``/metrics`` reports it as
-    ``vllm:cache_config_info{block_size=…}``. Expectations do not use the reported block yet. Completions of hybrid models and
-    of models with a sliding window are not kept.
+    The last prompt token is always processed. A block has 16 tokens by default on a GPU and 128 on a CPU; ``--block-size`` sets
+    another size. ``/metrics`` reports the size as ``vllm:cache_config_info{block_size=…}``. Expected tokens do not take the
+    reported size into account yet. Completions of hybrid models and of models with a sliding window are not kept.
     """
 
     name: ClassVar[str] = "vllm"

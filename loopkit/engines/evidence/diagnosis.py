@@ -14,17 +14,17 @@ class Diagnosis(NamedTuple):
     """The cause of a cache loss, its certainty, and who can fix it."""
 
     cause: str
-    "The cause, such as ``system_changed``."
+    "Name of the cause, such as ``system_changed``. `loopkit.cache.losses.cause_texts.CAUSES` explains each."
     certainty: Certainty
-    "``confirmed`` by bytes, tokens or counters; ``suspected``; or ``unexplained``."
+    "``confirmed``: bytes, tokens or counters show the cause. ``suspected``: it fits the facts. ``unexplained``: none was found."
     fixable_by: FixableBy | None
     "Who can fix it; None if unknown."
     location: str | None
-    "The member, message or event that the evidence points to."
+    "Where the cause is: a member of the body, a slot or a request, such as ``messages[3].content``; None if unknown."
     evidence: dict[str, Any]
-    "Facts that can be checked."
+    "The facts behind the diagnosis, such as token counts and both versions of a changed text."
 
 
 def server_loss(cause: str, certainty: Certainty, location: str | None, evidence: dict[str, Any], **more: Any) -> Diagnosis:
-    """Return a diagnosis that the server's operator can fix."""
+    """Return a diagnosis with ``fixable_by`` set to ``server``. The keywords `more` are added to the evidence."""
     return Diagnosis(cause, certainty, "server", location, {**evidence, **more})

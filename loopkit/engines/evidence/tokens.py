@@ -21,7 +21,7 @@ class Run(NamedTuple):
     start: int
     "The first position."
     end: int
-    "The position behind the last."
+    "The position after the last one."
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -35,14 +35,15 @@ class TokenView:
     prompt : str or None
         The rendered text; None if the server does not show it.
     offsets : array of int or None
-        Token *i* is the prompt's UTF-8 bytes ``offsets[i]:offsets[i + 1]``. The range is empty for a token that the tokenizer
-        added, such as a first token that no template writes. None if the tokens do not spell the prompt.
+        Byte offsets in the prompt as UTF-8: token *i* is the bytes ``offsets[i]:offsets[i + 1]``. This range is empty for a
+        token that the tokenizer added, such as a first token that is not in the template. None if the texts of the tokens do not
+        add up to the prompt.
     parts : tuple of Run or None
-        Ranges of tokens and the part of the request that each comes from, in order and without gaps:
-        ``messages[3].content``, ``messages[2].tool_calls[0].function.arguments``, ``tools[1]``, ``template``. A token with bytes
-        of two parts belongs to the part where it begins. None if unknown.
+        Ranges of tokens, in order and without gaps, each with the part of the request that it comes from. Examples are
+        ``messages[3].content``, ``messages[2].tool_calls[0].function.arguments``, ``tools[1]`` and ``template``. A token with
+        bytes of two parts belongs to the part where it begins. None if unknown.
     exact : bool or None
-        True if the count equals the server's own; None until `checked`.
+        True if the number of tokens equals the prompt tokens that the server reported. None if they were not compared.
     """
 
     tokens: array[int]
@@ -55,7 +56,7 @@ class TokenView:
         return len(self.tokens)
 
     def __repr__(self) -> str:
-        # never show the prompt: it contains control tags
+        # The prompt is never shown, because it contains control tags.
         known = {None: "count not checked", True: "count exact", False: "count not the server's"}[self.exact]
         parts = "no parts" if self.parts is None else counted(len(self.parts), "part")
         return f"TokenView({counted(len(self), 'token')}, {parts}, {known})"
@@ -76,12 +77,12 @@ class TokenView:
         return first_difference(self.tokens.tobytes(), other.tokens.tobytes()) // self.tokens.itemsize
 
     def checked(self, prompt_tokens: int | None) -> TokenView:
-        """Return the same view with `exact` set by the server's own count; None leaves it unknown.
+        """Return a copy whose `exact` says if the number of tokens equals the server's count.
 
         Parameters
         ----------
         prompt_tokens : int or None
-            Prompt tokens that the server reported.
+            Prompt tokens that the server reported. With None, `exact` becomes None.
         """
         return replace(self, exact=None if prompt_tokens is None else prompt_tokens == len(self))
 
@@ -96,7 +97,7 @@ class TokenView:
         Raises
         ------
         IndexError
-            If there is no such token. Negative positions are not allowed.
+            If `index` is negative or the prompt has no token at this position.
         """
         if not 0 <= index < len(self):
             raise IndexError(f"token {index} of {len(self)}")
@@ -105,7 +106,7 @@ class TokenView:
         return self.parts[bisect_right(self.parts, index, key=lambda run: run.start) - 1].label
 
     def spelled(self, start: int, end: int) -> bytes | None:
-        """Return the prompt's bytes of the tokens from `start` up to `end`; None if unknown.
+        """Return the text of the tokens from `start` up to `end` as UTF-8 bytes; None if unknown.
 
         Parameters
         ----------

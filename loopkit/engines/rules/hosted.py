@@ -14,7 +14,7 @@ __all__ = ["HostedProvider"]
 
 
 class HostedProvider(Engine):
-    """A provider's API."""
+    """Base class of engines that are a provider's API. `diagnose` contains the rules that all providers share."""
 
     hosted: ClassVar[bool] = True
 
@@ -41,12 +41,15 @@ class HostedProvider(Engine):
         return Diagnosis("evicted", "suspected", "provider", None, evidence)
 
     def from_bodies(self, previous: bytes, now: bytes, evidence: dict[str, Any]) -> Diagnosis | None:
-        """Diagnose a loss from the two request bodies; None if the provider has no such rule."""
+        """Return a cause found by comparing the two request bodies, or None. Providers with such a rule override this method."""
         return None
 
 
 def _without_bodies(previous: Observation, now: Observation, evidence: dict[str, Any]) -> Diagnosis:
-    """Diagnose from counts alone: a shorter prompt means another history; anything else may have many causes."""
+    """Diagnose a loss when one of the bodies is unknown.
+
+    If the prompt is shorter than the previous one, the history was probably changed. Otherwise the loss stays unexplained.
+    """
     was, prompt = previous.usage.prompt_tokens, now.usage.prompt_tokens
     if was is not None and prompt is not None and prompt < was:
         return Diagnosis("history_changed", "suspected", "client", "prompt_tokens", {**evidence, "was": was, "now": prompt})
@@ -59,7 +62,10 @@ def _without_bodies(previous: Observation, now: Observation, evidence: dict[str,
 
 
 def _idle_seconds(previous: Observation, now: Observation) -> float | None:
-    """Return the seconds between a response and the next request; negative if they overlapped, None if unknown."""
+    """Return the seconds from the end of one response to the start of the next request.
+
+    The number is negative if the next request was sent before the response ended. None if a time is unknown.
+    """
     answered, ended = previous.answered, now.answered
     if answered is None or ended is None:
         return None

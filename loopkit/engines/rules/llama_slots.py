@@ -1,6 +1,7 @@
 """Causes at llama.cpp's slots: taken by others, host cache thresholds, missing checkpoints, restored from a file.
 
-A cause that rests on counters is confirmed; a cause that merely fits is suspected.
+A cause is ``confirmed`` if the server's counters show it, and ``suspected`` if it only fits what was recorded. The host cache is
+llama-server's prompt cache in main memory: it saves the tokens of a slot when another conversation takes the slot.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from loopkit.engines.evidence.observation import Counters, Observation
 __all__ = ["not_cut_back", "possible_takers", "restored_without_checkpoints", "taken"]
 
 KEPT_BY_SLOT = 0.5
-"""A slot is reused without a look at the host cache if the prompt begins with at least this share of its tokens
+"""If a prompt begins with at least this share of a slot's tokens, the slot is reused and the host cache is not searched
 (llama.cpp, server-context.cpp, October 2026)."""
 KEPT_BY_ENTRY = 0.25
-"""An entry of the host cache is loaded if the prompt begins with at least this share of its tokens
+"""An entry of the host cache is loaded only if the prompt begins with at least this share of the entry's tokens
 (llama.cpp, server-task.cpp, October 2026)."""
 BEFORE_END = 4
-"llama.cpp takes a checkpoint this many tokens before a prompt's end, and one a batch earlier (October 2026)."
+"llama.cpp makes a checkpoint this many tokens before the end of a prompt, and another one batch earlier (October 2026)."
 BATCH = 512
-"Default physical batch of llama.cpp in tokens."
+"Default size of llama.cpp's physical batch in tokens."
 
 
 def taken(
     previous: Observation, now: Observation, between: Sequence[Observation], reusable: int, evidence: dict[str, Any]
 ) -> Diagnosis | None:
-    """Diagnose a slot that other requests took in between, and what the host cache did with its tokens."""
+    """Diagnose a loss because other requests used the slot in between, and the host cache did not return its tokens.
+
+    Return None if there is no sign that another request used the slot.
+    """
     slot, before, after = previous.used_slot, now.before, previous.after
     takers = possible_takers(between, slot)
     held = None if before is None else before.tokens_in(slot)
@@ -45,7 +49,8 @@ def taken(
         )
     changed = known and held != previous.slot_tokens
     if known and not changed:
-        # the slot had the right size: by chance another conversation of that size, or another request came in after the count
+        # The slot still has the expected number of tokens. Either another conversation has the same length by chance, or
+        # another request used the slot after the counters were read.
         more = _served_others(now, slot)
         takers = [other for other in takers if other.used_slot == slot and (traffic or _answered_during(other, now))]
         changed = more is True and (bool(takers) or not _at_checkpoint(previous, now))
@@ -56,14 +61,14 @@ def taken(
         return None
     location = _label(takers[-1]) if takers else f"slot {slot}"
     sure = "confirmed" if changed or (not known and any(other.used_slot == slot is not None for other in takers)) else "suspected"
-    if now.restored:  # a restored slot is worth more than an entry of the host cache
+    if now.restored:  # the tokens came from a file, so the rules of the host cache are not checked
         return server_loss("slot_taken", sure, location, evidence)
     host = None if before is None else before.host_cache_mib
     rules = _thresholds(previous, now, takers, between, reusable)
     evidence = {**evidence, "host_cache_mib": host, "thresholds": rules}
     found = _at_checkpoint(previous, now)
     if host != 0 and found and rules.get("shared_with_taker", 0) < (now.usage.cached_tokens or 0):
-        # the host cache returned the tokens, but the memory could not be cut back to all of them
+        # The host cache returned the tokens, but this model can only continue from a checkpoint.
         return server_loss("no_checkpoint", sure if rules else "suspected", "memory", evidence, **found)
     if host != 0 and rules:
         if rules["rule"]:
@@ -74,22 +79,25 @@ def taken(
 
 
 def restored_without_checkpoints(previous: Observation, now: Observation, evidence: dict[str, Any]) -> Diagnosis | None:
-    """Diagnose a slot that was restored from a file and whose tokens could not all be used."""
+    """Diagnose a loss because tokens that were restored into the slot from a file could not all be used.
+
+    Such a file contains no checkpoints, which some models need. Return None if nothing was restored or all of it was used.
+    """
     cached = now.usage.cached_tokens or 0
-    if not now.restored or cached >= now.restored:  # if all of it was used, the file was older than the session
+    if not now.restored or cached >= now.restored:  # all restored tokens were used: the lost ones are newer than the file
         return None
-    # an older file may hold tokens that the prompt shares, though not from its first token on
+    # An older file may contain tokens of this prompt that are not at its start, and these cannot be reused.
     sure: Certainty = "confirmed" if not cached or now.restored == previous.slot_tokens else "suspected"
     return server_loss("restored_without_checkpoints", sure, "restore", evidence, restored_tokens=now.restored)
 
 
 def possible_takers(between: Sequence[Observation], slot: int | None) -> list[Observation]:
-    """Return the requests that may have used the slot."""
+    """Return the requests of `between` that used the slot, or whose slot is unknown. All of them if `slot` is None."""
     return [other for other in between if slot is None or other.used_slot in (None, slot)]
 
 
 def _answered_during(other: Observation, now: Observation) -> bool:
-    """Return True if another request was answered after this one had been sent."""
+    """Return True if the response to `other` ended after `now` was sent; False if a time is unknown."""
     answered, ended = other.answered, now.answered
     if answered is None or ended is None or now.elapsed_ms is None:
         return False
@@ -97,7 +105,11 @@ def _answered_during(other: Observation, now: Observation) -> bool:
 
 
 def _served_others(now: Observation, slot: int | None) -> bool | None:
-    """Return True if the slot served other requests between the counts before and after this one; None if unknown."""
+    """Return True if the slot served other requests while the server handled `now`; None if unknown.
+
+    The server's counters just before and just after `now` are compared. If they grew by more than the tokens of `now`, another
+    request was processed. If no other slot changed, that request used this slot.
+    """
     during, own = _tokens_between(now.before, now.after), (now.usage.prompt_tokens, now.usage.completion_tokens)
     if during is None or own[0] is None or own[1] is None:
         return None
@@ -122,7 +134,10 @@ def _label(other: Observation) -> str:
 def _thresholds(
     previous: Observation, now: Observation, takers: Sequence[Observation], between: Sequence[Observation], reusable: int
 ) -> dict[str, Any]:
-    """Return the host cache's rule that applies and the shares it compares; empty if no taker's tokens are known."""
+    """Return the rule by which the host cache did not return the tokens (None if no rule applies), and the shares it compares.
+
+    The dict is empty if the tokens of the requests are unknown.
+    """
     known = [each for each in takers if each.tokens is not None and each.slot_tokens]
     if not known or previous.tokens is None or now.tokens is None or not previous.slot_tokens:
         return {}
@@ -154,7 +169,7 @@ def _shared(a: Observation, b: Observation) -> int:
 
 
 def _at_checkpoint(previous: Observation, now: Observation) -> dict[str, Any]:
-    """Return the checkpoint that the cached count equals, if any."""
+    """Return facts for the evidence if the cached tokens end at a checkpoint of the previous prompt; otherwise an empty dict."""
     prompt, cached = previous.usage.prompt_tokens, now.usage.cached_tokens
     if prompt is None or cached is None:
         return {}
@@ -163,12 +178,15 @@ def _at_checkpoint(previous: Observation, now: Observation) -> dict[str, Any]:
 
 
 def not_cut_back(previous: Observation, now: Observation, evidence: dict[str, Any]) -> Diagnosis | None:
-    """Diagnose tokens that the slot still had but could not reuse: its memory cannot be cut back to that point."""
+    """Diagnose a loss of tokens that the slot still contained: the model can only continue from a checkpoint.
+
+    Return None if the number of tokens in the slot is unknown or has changed since the previous request.
+    """
     slot, before = previous.used_slot, now.before
     held = None if before is None else before.tokens_in(slot)
     if held is None or held != previous.slot_tokens:
         return None
-    # another request may have left as many tokens there, or have come in after the count
+    # Another request may have left the same number of tokens in the slot, or have used the slot after the counters were read.
     alone = (
         _served_others(previous, slot) is not True
         and not _tokens_between(previous.after, before)

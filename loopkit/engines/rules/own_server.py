@@ -13,13 +13,16 @@ from loopkit.engines.rules import llama_slots
 __all__ = ["GENERATION", "OwnServer"]
 
 GENERATION = "generation_not_cached"
-"The cause for an engine that keeps prompts and not completions. It is reported once per session."
+"Cause of a loss if the engine keeps prompts but not completions. It is reported once per session."
 KEPT_IN_BLOCKS = 16
-"Tolerance in tokens when a cached count is compared with a previous prompt: the default block of vLLM."
+"Tolerance in tokens when cached tokens are compared with the length of the previous prompt. It is vLLM's default block."
 
 
 class OwnServer(Engine):
-    """A server that one runs oneself, of any engine."""
+    """Base class of engines that one runs oneself. `diagnose` contains the rules that such servers share.
+
+    The rules are tried in a fixed order, and the first that applies gives the cause.
+    """
 
     def diagnose(
         self, previous: Observation, now: Observation, between: Sequence[Observation], reusable: int
@@ -39,7 +42,7 @@ def _restarted(previous: Observation, now: Observation, evidence: dict[str, Any]
     for name, was, is_now in (("build", previous.build, now.build), ("model", previous.model, now.model)):
         if None not in (was, is_now) and was != is_now:
             return server_loss("server_changed", "confirmed", name, evidence, was=was, now_is=is_now)
-    unused = before is not None and before.tokens == 0  # this process has not seen the previous prompt
+    unused = before is not None and before.tokens == 0  # the server process has processed nothing yet
     if unused or (after is not None and before is not None and before.went_back(after)):
         return server_loss("server_restarted", "confirmed", "counters", evidence)
     if before is not None and before.slots and set(before.slots) == {None} and previous.slot_tokens and before.tokens is None:
@@ -50,13 +53,13 @@ def _restarted(previous: Observation, now: Observation, evidence: dict[str, Any]
 def _truncated(
     previous: Observation, now: Observation, between: Sequence[Observation], evidence: dict[str, Any]
 ) -> Diagnosis | None:
-    """Check whether the server dropped tokens itself, during the previous completion or of this prompt."""
+    """Check whether the server itself dropped tokens: by a context shift during the previous completion, or from this prompt."""
     if now.tokens is not None and now.usage.prompt_tokens is not None and now.usage.prompt_tokens < len(now.tokens):
         return server_loss("server_truncated", "confirmed", "prompt", evidence, rendered_tokens=len(now.tokens))
     slot, size = previous.used_slot, previous.context_size
     remaining = None if previous.after is None else previous.after.tokens_in(slot)
     shrank = remaining is not None and previous.slot_tokens is not None and 0 < remaining < previous.slot_tokens
-    # a slot shifts only when it is full; otherwise another request had taken it already
+    # A context shift happens only when the slot is full. Otherwise another request used the slot.
     may_shift = (
         not llama_slots.possible_takers(between, slot)
         if size is None or previous.slot_tokens is None
