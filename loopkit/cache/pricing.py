@@ -1,7 +1,8 @@
 """The cost of requests and of their cache losses, in money and in seconds.
 
-The user gives the prices; none are built in, since they change. A request with unknown counts is not priced, and the result says
-how many requests are. Seconds come from a line through each server's prompt times (:mod:`loopkit.cache.reading_speed`).
+The caller passes the prices, because prices change. Requests with unknown token counts are not priced; `Cost.priced` is the
+number of requests that are. Seconds are computed with each server's prompt processing speed, which
+:mod:`loopkit.cache.reading_speed` estimates from the prompt times.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Columns: TypeAlias = "Mapping[str, NDArray[Any]]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Prices per million tokens, in one currency.
+    """Prices per million tokens. All have the same currency, which can be any.
 
     Examples
     --------
@@ -42,13 +43,13 @@ class Prices:
     """
 
     uncached: float
-    "Prompt tokens that were not cached."
+    "Price of prompt tokens that were neither read from the cache nor written to it."
     cached: float
-    "Prompt tokens read from the cache."
+    "Price of prompt tokens read from the cache."
     cache_write: float | None
-    "Prompt tokens written to the cache; None if they cost the same as uncached tokens."
+    "Price of prompt tokens written to the cache; None if they cost the same as uncached tokens."
     output: float
-    "Completion tokens."
+    "Price of completion tokens."
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):
@@ -61,7 +62,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Cost:
-    """Cost of requests, in the currency of the prices. None means unknown."""
+    """Result of `cost`: amounts in the currency of the prices, and times in seconds. None means unknown."""
 
     requests: int
     "Number of requests."
@@ -70,21 +71,21 @@ class Cost:
     spent: float | None
     "Money spent on the priced requests."
     parts: Mapping[str, float]
-    "`spent` by uncached, cached, cache_write and output tokens."
+    "`spent`, divided into ``uncached``, ``cached``, ``cache_write`` and ``output`` tokens; empty if no request is priced."
     judged: int
-    "Number of requests whose lost tokens (0 included) and price are known. The `lost_*` fields cover these."
+    "Number of requests whose lost tokens (possibly 0) and their price are known. The `lost*` fields cover these."
     lost_tokens: int | None
-    "Tokens lost."
+    "Number of lost tokens: tokens that should have been cached and were not."
     lost: float | None
-    "Extra money for the lost tokens, compared with a cache hit. Tokens that were written back count at the write price."
+    "What the lost tokens cost more than a cache hit. Those written to the cache again are counted at the write price."
     lost_seconds: float | None
-    "Seconds to process the lost tokens, by the fitted lines."
+    "Estimated seconds to process the lost tokens, by the fitted lines in `lines`."
     lost_seconds_interval: tuple[float, float] | None
-    "Sum of the lines' 95 % intervals, which is wider than needed."
+    "Lower and upper end of `lost_seconds`: the sums of the lines' 95 % intervals. It is wider than a 95 % interval of the sum."
     timed_tokens: int
-    "Lost tokens on servers with a fitted line."
+    "Number of lost tokens on servers that have a fitted line. `lost_seconds` covers these."
     lines: Mapping[str, ReadingLine]
-    "The fitted line of each server."
+    "The fitted line of each server, by the server's name."
 
     def _card(self) -> Card:
         spent = "unknown" if self.spent is None else _money(self.spent)
@@ -116,20 +117,21 @@ def cost(requests: Mapping[str, Any] | Iterable[Observation] | Any, prices: Pric
     Parameters
     ----------
     requests : Logs, DataFrame, mapping of columns, or iterable of Observation
-        ``Logs`` count without their replays; use ``cost(logs.usage, prices)`` to include them. A frame like ``Logs.usage`` or a
-        dict of arrays may lack columns. The column ``server``, or else ``model``, names the server. Observations are those that
-        `diagnose` takes.
+        From ``Logs``, replays are left out; use ``cost(logs.usage, prices)`` to include them. A frame or a dict of arrays needs
+        the column ``prompt_tokens`` and may have the other columns of ``Logs.usage``. The column ``server`` (without it,
+        ``model``) tells servers apart. `diagnose` takes the same observations.
     prices : Prices
         Prices per million tokens.
 
     Returns
     -------
     Cost
+        Money spent, and money and seconds lost, with the number of requests that each covers.
 
     Raises
     ------
     InvalidConfig
-        If `requests` is none of these, or a column does not hold numbers.
+        If `requests` has another type, a column has values that are not numbers, or the columns differ in length.
 
     Examples
     --------
@@ -154,12 +156,12 @@ def cost(requests: Mapping[str, Any] | Iterable[Observation] | Any, prices: Pric
         "output": output * prices.output / 1e6,
     }
     each = np.sum(list(amounts.values()), axis=0)
-    # impossible counts, such as more cached than prompt tokens, are not priced
+    # Requests with impossible counts, such as more cached than prompt tokens, are not priced.
     sound = np.all([columns[name] >= 0 for name in COUNTS if name != "cache_write_tokens"] + [written >= 0], axis=0)
     priced = np.isfinite(each) & sound & (cached + written <= prompt)
     again = np.where(
         lost == 0, 0, np.minimum(lost, written)
-    )  # lost tokens are at the start of the prompt, where the cache writes are
+    )  # lost tokens precede the new ones, so they are the first that are written to the cache
     dearer = (again * at + (lost - again) * prices.uncached - lost * prices.cached) / 1e6
     judged = np.isfinite(dearer) & (lost >= 0)
     priced_losses = judged.any() and bool((lost > 0).any() <= (judged & (lost > 0)).any())  # losses without a price are not free
@@ -185,7 +187,7 @@ def cost(requests: Mapping[str, Any] | Iterable[Observation] | Any, prices: Pric
 
 
 def _lines(columns: Columns) -> dict[str, ReadingLine]:
-    """Return the line of each server with enough prompt times."""
+    """Return the fitted line of each server that has enough prompt times, by the server's name."""
     read = columns["prompt_tokens"] - columns["cached_tokens"]
     found = {}
     for server in dict.fromkeys(columns["server"].tolist()):
@@ -197,7 +199,7 @@ def _lines(columns: Columns) -> dict[str, ReadingLine]:
 
 
 def _columns(requests: Any) -> Columns:
-    """Return arrays of equal length. NaN means unknown."""
+    """Return the counts, prompt times and server names as arrays of equal length. NaN means unknown."""
     import numpy as np
 
     if not hasattr(requests, "keys") and hasattr(requests, "usage") and hasattr(requests, "sessions"):

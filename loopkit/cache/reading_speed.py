@@ -1,9 +1,10 @@
 """Prompt processing speed: a robust line through prompt times against processed tokens.
 
-The slope is the median of the slopes between all pairs of requests (Theil 1950). Its interval comes from the ranks of these
-slopes (Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63, 1968). The constant holds the fixed
-cost of a request. Up to 29 % of outliers, such as a first request, do not move the slope. Attention makes tokens deep in a long
-prompt more expensive, so the line holds only for prompts like those it was fitted to.
+The slope, in seconds per token, is the median of the slopes between all pairs of requests (Theil 1950). Its 95 % interval comes
+from the ranks of these slopes (Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63, 1968). The
+constant is the fixed time of a request. The slope tolerates up to 29 % of outliers, such as a slow first request. Tokens late in
+a long prompt take more time, because attention covers all earlier tokens. The line is therefore valid only for prompts about as
+long as those that it was fitted to.
 """
 
 from __future__ import annotations
@@ -20,23 +21,24 @@ if TYPE_CHECKING:
 __all__ = ["ReadingLine", "reading_line"]
 
 POINTS = 1000
-"If there are more requests, this many are sampled evenly by processed tokens, which gives half a million slopes."
+"Largest number of requests in a fit, which gives half a million slopes. More are sampled evenly by processed tokens."
 NORMAL = 1.959964
-"95 % of a normal distribution lies within this many standard deviations."
+"Number of standard deviations around the mean that contain 95 % of a normal distribution."
 
 
 class ReadingLine(NamedTuple):
-    """Time to process a prompt, in seconds: ``constant + seconds_per_token * tokens``."""
+    """A straight line that predicts the seconds to process a prompt: ``constant + seconds_per_token * tokens``."""
 
     seconds_per_token: float
+    "Slope of the line."
     low: float
     "Lower end of the 95 % interval of the slope. If it is 0 or less, the times do not show a cost per token."
     high: float
-    "Upper end of that interval."
+    "Upper end of the 95 % interval of the slope."
     constant: float
-    "Seconds that a request takes without processing any prompt token."
+    "Fixed time of a request in seconds: the prediction for 0 tokens."
     requests: int
-    "Number of requests that the line was fitted to."
+    "Number of requests with known tokens and time. The line is fitted to these, or to a sample if there are many."
 
     def seconds(self, tokens: Any) -> Any:
         """Return the predicted time in seconds for a number (or array) of processed tokens.
@@ -44,25 +46,26 @@ class ReadingLine(NamedTuple):
         Parameters
         ----------
         tokens : float or array of float
-            Processed tokens.
+            Number of prompt tokens that are not cached.
         """
         return self.constant + self.seconds_per_token * tokens
 
 
 def reading_line(tokens: Sequence[float] | NDArray[Any], ms: Sequence[float] | NDArray[Any]) -> ReadingLine | None:
-    """Fit a robust line through prompt times.
+    """Fit a line through prompt times against processed tokens. Outliers have little influence.
 
     Parameters
     ----------
     tokens : array of float
-        Prompt tokens that each request processed, that is those not cached. NaN if unknown.
+        For each request, the prompt tokens that the server processed because they were not cached. NaN if unknown.
     ms : array of float
-        Time to process them, in milliseconds. NaN if unknown.
+        For each request, the time to process these tokens, in milliseconds. NaN if unknown.
 
     Returns
     -------
     ReadingLine or None
-        None if the requests are too few or too similar for a 95 % interval; at least 4 are needed.
+        The fitted line. None if there are too few requests (at least 4 are needed), or if their token counts are too similar for
+        a 95 % interval.
 
     Raises
     ------
@@ -105,5 +108,8 @@ def reading_line(tokens: Sequence[float] | NDArray[Any], ms: Sequence[float] | N
 
 
 def _spread(count: Any) -> Any:
-    """Return 18 times the variance of Kendall's S for `count` values; the terms of tied groups are subtracted."""
+    """Return 18 times the variance of Kendall's S for `count` values without ties.
+
+    For values with ties, the caller subtracts the same term for each group of equal values.
+    """
     return count * (count - 1) * (2 * count + 5)

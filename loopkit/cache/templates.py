@@ -1,7 +1,7 @@
 """The tokens that a chat template alone loses, for each kind of turn.
 
-The server renders and tokenises conversations; it generates nothing. A loss found here occurs at every such turn, even if the
-client keeps every byte.
+The server only renders and tokenises sample conversations; the model does not run. A loss found here occurs in every turn of the
+same kind, even if the client changes no byte of the earlier messages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def _results(count: int) -> list[Message]:
     return [{"role": "tool", "tool_call_id": f"call{at:05}", "content": "Mist, 17 degrees."} for at in range(count)]
 
 
-LIMA, ODD = '{"place": "Lima"}', '{ "place" : "Lima",  "days": 1.10 }'  # the usual spelling, and a rare one
+# JSON in the usual spelling, and with unusual spaces and a number that a template may write differently
+LIMA, ODD = '{"place": "Lima"}', '{ "place" : "Lima",  "days": 1.10 }'
 THOUGHT = "The person wants the weather, so the tool is called for."
 KINDS: Final[dict[str, list[Message]]] = {
     "plain": [_user(), _answer("Mist."), MORE],
@@ -59,7 +60,7 @@ KINDS: Final[dict[str, list[Message]]] = {
         MORE,
     ],
 }
-"""The kinds of turn: the messages from the question to the next turn's question."""
+"""Sample messages of each kind of turn, from the user's question to the question of the next turn."""
 
 TOOL: Final = {
     "type": "function",
@@ -76,21 +77,23 @@ class _Server(Protocol):
 
 
 class TemplateLoss(NamedTuple):
-    """Tokens that the template loses in one kind of turn."""
+    """Number of cached tokens that are lost in one kind of turn because the template renders earlier messages differently."""
 
     kind: str
+    "The kind of turn: a key of `KINDS`."
     lost_tokens: int | None
-    """Lost tokens of the turn's requests and of the first request of the next turn. A lower bound, since dropped text cannot be
-    counted. None if the server does not show tokens, or the template refuses the turn."""
+    """Lost tokens in all requests of the turn and the first request of the next turn. This is a lower bound, because tokens of
+    dropped texts are unknown. None if the server does not return tokens, or the template refuses the turn."""
     where: str | None
-    "The first part of the prompt that differs."
+    "The first part of the prompt that is rendered differently or refused; None if there is none."
     how: str
-    "``kept``, ``parts``, ``rewritten``, ``dropped``, ``refused`` or ``unknown``."
+    """``kept``: no tokens are lost. ``parts``: the previous prompt is rendered differently. ``rewritten``, ``dropped``: a text of
+    the completion is changed or missing. ``refused``: the template raises an error. ``unknown``: the server returns no tokens."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TemplateMatrix:
-    """Tokens that the template loses in each kind of turn. Its ``str`` is a table."""
+    """Result of `template_matrix`: one row per kind of turn. Its ``str`` is a table."""
 
     rows: tuple[TemplateLoss, ...]
 
@@ -114,16 +117,17 @@ class TemplateMatrix:
 
 
 def template_matrix(server: _Server) -> TemplateMatrix:
-    """Count the tokens that a server's chat template loses in each kind of turn.
+    """Count the cached tokens that are lost in each kind of turn because of a server's chat template.
 
     Parameters
     ----------
     server : Server
-        Only its ``tokens`` method is called.
+        A server whose ``tokens`` method returns the tokens of a request body. No other method is called.
 
     Returns
     -------
     TemplateMatrix
+        One `TemplateLoss` for each kind of turn in `KINDS`.
 
     Examples
     --------
@@ -149,7 +153,7 @@ def _row(server: _Server, kind: str, messages: list[Message]) -> TemplateLoss:
             return TemplateLoss(kind, None, None, "unknown")
         if previous is not None:
             found = compare(previous, now, Usage(completion_tokens=len(now)), body)
-            if found.how not in ("extends", "retokenised"):  # the length of the completion is unknown
+            if found.how not in ("extends", "retokenised"):  # "retokenised" needs the completion's length, which is unknown
                 until = len(previous) if found.how == "parts" else _written(now, len(previous), sent)
                 lost += until - found.token
                 where, how = (found.where, found.how) if how == "kept" else (where, how)
@@ -158,13 +162,13 @@ def _row(server: _Server, kind: str, messages: list[Message]) -> TemplateLoss:
 
 
 def _requests(messages: list[Message]) -> Iterator[list[Message]]:
-    """Return the messages of each request: up to each answer, and all."""
+    """Yield the messages of each request of a turn: those before each assistant message, and finally all messages."""
     yield from (messages[:at] for at, message in enumerate(messages) if message["role"] == "assistant")
     yield messages
 
 
 def _written(now: TokenView, start: int, sent: list[Message]) -> int:
-    """Return the token offset where the last answer ends."""
+    """Return the position after the last token of the last assistant message, or `start` if that is larger."""
     at = max(at for at, message in enumerate(sent, 1) if message["role"] == "assistant")
     ends = [run.end for run in now.parts or () if run.label.startswith(f"messages[{at}].")]
     return max([start, *ends])

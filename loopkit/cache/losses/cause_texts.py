@@ -9,12 +9,12 @@ __all__ = ["CAUSES", "Cause", "advice", "because"]
 
 
 class Cause(NamedTuple):
-    """A cause in words."""
+    """The text for one cause of a cache loss: an explanation and advice."""
 
     because: str
-    "A clause that completes a sentence such as ``1,200 tokens lost …``."
+    "Why tokens were lost, as a clause that completes a sentence such as ``1,200 tokens lost …``."
     advice: str
-    "What to do, as one or two sentences; empty if nothing needs to be done."
+    "What to do about the cause, in one or two sentences."
 
 
 _NO_LOSS = "This is not a loss."
@@ -144,7 +144,7 @@ def because(cause: str | None) -> str:
 
 
 def advice(cause: str | None) -> str:
-    """Return what to do about a cause; empty if it is not known.
+    """Return what to do about a cause, in one or two sentences; empty if the cause is unknown.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """`expect`: tokens that should have been cached, tokens that were lost, and the reasons of harmless shortfalls.
 
-Only token counts decide about a loss; log lines and times do not. Each engine's rule is in :mod:`loopkit.engines`.
+Losses are found from token counts alone. Each engine in :mod:`loopkit.engines` says how many tokens it keeps.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ class Expectation(NamedTuple):
     """How many tokens of a prompt should have been cached, and how many were lost."""
 
     expected_tokens: int | None
-    "Tokens that should have been cached; None if the previous request reported no counts."
+    "Tokens that should have been cached; None if the prompt tokens of one of the two requests are unknown."
     expected_exact: bool
-    "True if `expected_tokens` is exact, False if it is a bound."
+    "True if `expected_tokens` is exact, False if it is a lower bound."
     lost_tokens: int
-    "Tokens that were lost; 0 if none, or if it is unknown."
+    "Expected tokens that were not cached. It is also 0 if this is unknown."
     shortfall: str | None
-    "Why fewer tokens than possible are cached, if nobody can fix it."
+    "Reason why some tokens are not cached although nothing was lost, such as ``granularity``; None if there is no such reason."
 
 
 def estimated_block(cached: Iterable[int | None]) -> int | None:
-    """Return the block size that divides all cached counts; None if fewer than three different counts are known.
+    """Estimate the block size as the greatest common divisor of cached token counts.
+
+    Return None if the counts have fewer than three different values, without zeros and unknown counts.
 
     Examples
     --------
@@ -50,7 +52,7 @@ def expect(
     block: int | None = None,
     completions_kept: bool = True,
 ) -> Expectation:
-    """Compare the cached tokens with what an unbroken prefix should find.
+    """Return how many tokens of a request should have been cached, and how many of them were lost.
 
     Parameters
     ----------
@@ -61,19 +63,20 @@ def expect(
     engine : str or None
         Name of the engine, such as ``"llama.cpp"``; None if unknown.
     epoch : int
-        Number of the epoch.
+        Number of the epoch, from 0. It chooses the reason for a first request: ``first_request`` or ``epoch_started``.
     block : int, optional
         Block size in tokens, if it is known or estimated.
     completions_kept : bool
         False if an earlier loss of the session showed that the engine keeps prompts but not completions. Then only tokens of the
-        previous prompt count as lost, and missing completion tokens are a shortfall.
+        previous prompt can be lost, and `Expectation.shortfall` says if completion tokens are missing.
 
     Returns
     -------
     Expectation
-        ``expected = min(P' + G' - 1, P - 1)`` in whole blocks, where P' and G' are the tokens of the previous prompt and
-        completion and P those of this prompt. Without an exact rule, P' replaces ``P' + G' - 1`` as a lower bound. With break
-        points (Anthropic) it is what the previous request read from the cache and wrote to it.
+        The expected tokens are ``min(P' + G' - 1, P - 1)``, rounded down to whole blocks. P' and G' are the numbers of tokens of
+        the previous prompt and its completion, and P is the number of tokens of this prompt. If the engine has no exact rule, P'
+        replaces ``P' + G' - 1``, and the result is a lower bound. For Anthropic, the tokens that the previous request read from
+        the cache or wrote to it replace ``P' + G' - 1``.
 
     Examples
     --------

@@ -20,19 +20,19 @@ class Loss(NamedTuple):
     """A cache loss of one request."""
 
     observation: Observation
-    "The request."
+    "The request that lost tokens."
     expected_tokens: int
     "Tokens that should have been cached."
     reusable_tokens: int | None
-    "Tokens shared with the previous prompt and completion; None if unknown."
+    "Number of leading tokens in common with the previous prompt and completion; None if unknown."
     cached_tokens: int
-    "Tokens that were cached."
+    "Tokens that were cached, as the server reported."
     lost_tokens: int
     "Expected tokens that were not cached."
     diagnosis: Diagnosis
-    "Why."
+    "The cause, its certainty, who can fix it, and the evidence."
     first: bool
-    "False if the previous loss has the same cause and location, without a healthy request in between: one event, not two."
+    "False if the loss repeats the previous one of its epoch: same cause and location, and no request without a loss in between."
 
 
 class HasDiagnose(Protocol):
@@ -42,14 +42,14 @@ class HasDiagnose(Protocol):
 
 
 class Coverage(NamedTuple):
-    """How much of a log could be diagnosed, as shares from 0 to 1; None for a share of nothing."""
+    """How much of a log could be diagnosed. Shares from 0 to 1; None if there are no requests, or no lost tokens."""
 
     with_usage: float | None
-    "Requests with reported cached tokens."
+    "Share of requests whose cached tokens the server reported."
     rendered_exactly: float | None
-    "Requests whose prompt tokens are known and match the server's count."
+    "Share of requests whose prompt is known as tokens, in the number that the server reported."
     with_a_cause: float | None
-    "Lost tokens with a named cause."
+    "Share of the lost tokens whose cause was found."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,12 +57,15 @@ class Findings:
     """The result of `diagnose`."""
 
     losses: tuple[Loss, ...]
+    "All losses, in the order of the requests."
     requests: int
+    "Number of requests that were examined."
     coverage: Coverage
+    "How much of the log could be diagnosed."
 
     @property
     def events(self) -> tuple[Loss, ...]:
-        """The losses without repetitions of one event."""
+        """The losses without repetitions: those whose `Loss.first` is True."""
         return tuple(loss for loss in self.losses if loss.first)
 
     def _lost(self) -> dict[str, int]:
@@ -96,19 +99,20 @@ class Findings:
 
 
 def diagnose(requests: Iterable[Observation] | HasDiagnose, *, block: int | None = None) -> Findings:
-    """Find every cache loss and its cause.
+    """Find every cache loss in requests or logs, and the cause of each.
 
     Parameters
     ----------
     requests : Logs, or iterable of Observation
-        Oldest first, from any number of sessions; `observations` gives those of a session. Sessions on one server count as each
-        other's traffic.
+        The requests, oldest first, from any number of sessions. `observations` returns those of a session. Requests of other
+        sessions on the same server are taken into account: they may have used the slot or filled the cache.
     block : int, optional
-        Block size of the engine in tokens, if it is known.
+        Block size of the engine in tokens, if it is known. It is ignored for ``Logs``.
 
     Returns
     -------
     Findings
+        All losses with their causes, and how much could be diagnosed. Its ``str`` includes advice.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Deciding the cause of one cache loss, from what was recorded of two requests and those between them.
 
-The rules follow a request's way: the client's bytes, the template's tokens, then the engine (:mod:`loopkit.engines`). Each part
-of a loss is diagnosed by itself. The larger part names the cause; the other is in ``evidence["also"]``. The result is the same
-live and on a log.
+The rules follow the way of a request: first the bytes that the client sent, then the tokens that the chat template made of them,
+then the engine (:mod:`loopkit.engines`). If a loss has two parts with different causes, the larger part gives the cause. The
+other cause is in ``evidence["also"]``. The result is the same during a session and later from the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from loopkit.engines.evidence.observation import Observation
 __all__ = ["Diagnosis", "expected_of", "judge", "rendered_of"]
 
 ROUTING: Final = {"id_slot", "cache_prompt", "n_cache_reuse", "prompt_cache_key", "lora", "service_tier"}
-"Members that no template reads but that decide what is cached."
+"Members of a body that are not part of the prompt, but choose the slot, machine or cache, and so change what is cached."
 
 _MESSAGE = re.compile(r"(messages|input)\[(\d+)\]")
 
@@ -32,13 +32,13 @@ _MESSAGE = re.compile(r"(messages|input)\[(\d+)\]")
 def expected_of(
     previous: Observation | None, now: Observation, block: int | None = None, *, completions_kept: bool = True
 ) -> Expectation:
-    """Return how many tokens of `now` should be cached, given the previous request."""
+    """Return the expected and lost tokens of `now`, given the previous request of the epoch; see `expect`."""
     usage = None if previous is None else previous.usage
     return expect(usage, now.usage, now.engine, epoch=now.epoch, block=block, completions_kept=completions_kept)
 
 
 def rendered_of(previous: Observation, now: Observation) -> TokenComparison | None:
-    """Return how the tokens of `now` continue those of `previous`; None if they are unknown."""
+    """Return the token comparison of `now` with `previous`: the recorded one, or a new one. None if tokens are unknown."""
     if now.rendered is not None or previous.tokens is None or now.tokens is None:
         return now.rendered
     return compare(previous.tokens, now.tokens, previous.usage, now.body)
@@ -47,22 +47,24 @@ def rendered_of(previous: Observation, now: Observation) -> TokenComparison | No
 def judge(
     previous: Observation | None, now: Observation, between: Sequence[Observation] = (), *, expectation: Expectation | None = None
 ) -> Diagnosis:
-    """Diagnose why a request found fewer tokens in the cache than it could have.
+    """Return why a request found fewer tokens in the cache than expected.
 
     Parameters
     ----------
     previous : Observation or None
         The previous request of the epoch; None for the first.
     now : Observation
-        The request that lost its cache.
+        The request that found too few tokens in the cache.
     between : sequence of Observation
-        Other requests that the same server answered in between, oldest first.
+        Other requests that the same server answered between the two, oldest first.
     expectation : Expectation, optional
-        What should have been cached, if it is already known.
+        The result of `expected_of`, if it is already known. Otherwise it is computed.
 
     Returns
     -------
     Diagnosis
+        The cause. For a first request or a harmless shortfall, ``fixable_by`` is ``nobody``. If no rule fits, the cause is
+        ``unexplained``.
 
     Examples
     --------
@@ -88,7 +90,7 @@ def judge(
     reusable = expected if rendered is None else min(rendered.reusable, expected)
     parts: list[tuple[int, Diagnosis]] = []
     if rendered is None and parted is not None and parted.in_prompt:
-        # the tokens are unknown: the bytes decide
+        # The tokens are unknown, so the first difference in bytes is taken as the cause of the whole loss.
         parts.append((expected - cached, _client(parted, previous.body or b"")))
     else:
         if expected > reusable and rendered is not None:
@@ -99,7 +101,7 @@ def judge(
     parts = [part for part in parts if part[0] > 0]
     if not parts:
         return Diagnosis("unexplained", "unexplained", None, None, {**counts, **recorded(previous, now, rendered)})
-    parts.sort(key=lambda part: -part[0])  # a stable sort: of two equal parts the one closer to the client wins
+    parts.sort(key=lambda part: -part[0])  # the sort is stable: if both parts are equal, the client's comes first
     found = parts[0][1]
     evidence: dict[str, Any] = {**counts, **found.evidence}
     if len(parts) > 1:
@@ -119,7 +121,10 @@ def _counts(previous: Observation, now: Observation) -> dict[str, Any]:
 
 
 def recorded(previous: Observation, now: Observation, rendered: TokenComparison | None) -> dict[str, Any]:
-    """Return the facts that another process needs to diagnose the loss again; `observations` reads them back."""
+    """Return the counters, token comparison and restored tokens as a dict for the evidence.
+
+    Another process needs these facts to diagnose the loss again. `observations` reads them from the log.
+    """
     facts: dict[str, Any] = {"counters": {"previous": previous.counters(), "now": now.counters()}}
     if rendered is not None:
         facts["rendered"] = rendered._asdict()
@@ -153,12 +158,12 @@ def _client(parted: Divergence, body: bytes) -> Diagnosis:
 
 
 def _role(body: bytes, member: str) -> str | None:
-    """Return the role of the message that a member belongs to, or None."""
+    """Return the role of the message that a path such as ``messages[3].content`` belongs to; None if there is none."""
     found = _MESSAGE.match(member)
     try:
         items = decode(decode(body, dict[str, Raw])[found[1]], list[dict[str, Any]]) if found else []
         return items[int(found[2])].get("role") if found and int(found[2]) < len(items) else None
-    except (ValueError, KeyError):  # bodies that are not JSON are compared as bytes
+    except (ValueError, KeyError):  # a body that is not JSON has no roles
         return None
 
 
@@ -178,7 +183,11 @@ def _server(
     *,
     tokens: bool,
 ) -> Diagnosis:
-    """Diagnose tokens that the server did not find. Without tokens only the bytes can rule out the template."""
+    """Diagnose a loss of tokens that were sent unchanged.
+
+    If the prompt's tokens are unknown (`tokens` is False), the template may be the cause of the loss. Causes that it could be
+    mistaken for are then only ``suspected``.
+    """
     if parted is not None and not parted.in_prompt and parted.member.partition(".")[0] in ROUTING:
         return _client(parted, previous.body or b"")
     found = engines.find(now.engine).diagnose(previous, now, between, reusable)
@@ -194,7 +203,7 @@ def _server(
 
 
 def _unexplained(previous: Observation, now: Observation, between: Sequence[Observation], *, tokens: bool) -> Diagnosis:
-    """Return the diagnosis of a loss that no rule explains, with what was ruled out and what is unknown."""
+    """Return the diagnosis ``unexplained``, with the causes that were ruled out and the missing facts as evidence."""
     counted = now.before is not None and previous.after is not None
     ruled_out = [
         *(["client"] if previous.body is not None and now.body is not None else []),
@@ -205,7 +214,7 @@ def _unexplained(previous: Observation, now: Observation, between: Sequence[Obse
     evidence: dict[str, Any] = {"ruled_out": ruled_out}
     if not counted:
         evidence["not_known"] = ["slots and counters before and after"]
-    # a template that rewrites the history leaves its own head cached: if nothing is cached, it was not the template
+    # If a template rewrites messages, the start of the prompt stays cached. If nothing is cached, it was not the template.
     extends = "client" in ruled_out and (tokens or now.usage.cached_tokens == 0)
     if extends:
         evidence["possible"] = [

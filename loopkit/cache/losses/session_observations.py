@@ -32,19 +32,23 @@ class _Session(Protocol):
 
 
 def observations(session: _Session, tokens: Callable[[bytes], TokenView | None] | None = None) -> Iterator[Observation]:
-    """Yield the requests of a session from its log: bodies rebuilt, counters and tokens as recorded at losses.
+    """Yield an `Observation` of each request of a session, for `diagnose` and `cost`.
+
+    Bodies are rebuilt from the log. A recorded loss contains the server's counters around the request and the one before it, and
+    the comparison of their tokens. Other observations have neither.
 
     Parameters
     ----------
     session : Session
-        Any object with epochs.
+        The session, or any other object with ``epochs``.
     tokens : callable, optional
-        A function from body to tokens, such as ``server.tokens``. Without it tokens are known only where a loss recorded them.
+        A function that returns the tokens of a request body, such as ``server.tokens``. Without it, token comparisons are known
+        only for requests with a recorded loss.
 
     Yields
     ------
     Observation
-        In order.
+        One per request, in the order of the log.
     """
     for epoch in session.epochs:
         yield from _of_epoch(epoch, tokens)
@@ -80,7 +84,7 @@ def _of_epoch(epoch: _Epoch, tokens: Callable[[bytes], TokenView | None] | None)
 
 
 def _with(evidence: dict[str, Any], previous: Observation | None, now: Observation) -> tuple[Observation | None, Observation]:
-    """Return two requests with the evidence that a loss recorded of them."""
+    """Return copies of two observations, with the counters and the token comparison that a recorded loss contains."""
     counters = evidence.get("counters", {})
     before, after = (_counters(counters.get("now", {}).get(name)) for name in ("before", "after"))
     rendered = evidence.get("rendered")

@@ -1,7 +1,7 @@
 """Comparison of a prompt's tokens with the previous prompt and its completion, part by part.
 
-The tokens of a completion are not visible. Whether the next prompt contains them is checked against the texts in the body and by
-the token count.
+Servers do not return the tokens of a completion. To check whether the next prompt contains them, the prompt is compared with the
+texts of the assistant message in the body, and with the number of completion tokens.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from loopkit.engines.evidence.tokens import TokenView
 __all__ = ["TokenComparison", "compare", "reusable_tokens"]
 
 CONTEXT = 30
-"Tokens or bytes shown on each side of a difference."
+"Number of tokens or bytes that are shown before and after a difference."
 
 
 def reusable_tokens(previous: TokenView, now: TokenView, usage: Usage, body: bytes | None = None) -> int:
-    """Return how many tokens of a prompt a server could reuse that has answered the previous request and forgot nothing.
+    """Return how many leading tokens of a prompt are in the previous prompt and its completion.
+
+    A server that answered the previous request and evicted nothing could reuse these tokens.
 
     Parameters
     ----------
     previous, now : TokenView
-        The two prompts.
+        The tokens of the previous prompt and of this one.
     usage : Usage
-        Usage of the previous request, with its completion tokens.
+        Usage of the previous request. Its completion tokens are needed; without them, only the prompts are compared.
     body : bytes, optional
-        The body of this request, which contains the completion as it is sent back.
+        The body of this request. It contains the previous completion as an assistant message, whose texts are compared.
 
     Examples
     --------
@@ -49,7 +51,7 @@ def reusable_tokens(previous: TokenView, now: TokenView, usage: Usage, body: byt
 
 
 def compare(previous: TokenView, now: TokenView, usage: Usage, body: bytes | None = None) -> TokenComparison:
-    """Compare a prompt with the previous prompt and its completion; see `reusable_tokens` for the parameters."""
+    """Return how a prompt continues the previous prompt and its completion. The parameters are those of `reusable_tokens`."""
     most = max(0, len(now) - 1)
     shared = previous.common_prefix(now)
     if shared < len(previous):
@@ -81,7 +83,7 @@ def compare(previous: TokenView, now: TokenView, usage: Usage, body: bytes | Non
 
 
 def _message_at(view: TokenView, token: int) -> str | None:
-    """Return the part that a token comes from; for a token of the template the message after it."""
+    """Return the part that a token comes from, or for a token of the template, the message that follows. None if unknown."""
     for run in view.parts or ():
         if run.end > token and run.label != "template":
             return run.label if run.start <= token else run.label.partition(".")[0]
@@ -94,12 +96,12 @@ def _sides(previous: TokenView, now: TokenView, at: int) -> tuple[str, str]:
 
 
 def _cut(text: bytes) -> str:
-    # the template's own text contains control tags
+    # The prompt contains the template's control tags, which must not appear in a log.
     return neutralise_report(text[: 2 * CONTEXT].decode("utf-8", "replace"), DEFAULT)[0]
 
 
 def _number(view: TokenView, start: int) -> str | None:
-    """Return the message of the first part after a token, such as ``messages[3]``."""
+    """Return the first message that has tokens at or after position `start`, such as ``messages[3]``; None if there is none."""
     for run in view.parts or ():
         if run.end > start and run.label.startswith("messages["):
             return run.label.partition(".")[0]
@@ -120,25 +122,25 @@ def _texts(body: bytes, number: int) -> Iterator[tuple[str, bytes]]:
 
 
 def _answered(body: bytes, now: TokenView, start: int) -> int | None:
-    """Return the number of the assistant's message after the previous prompt, or None."""
+    """Return the index of the assistant message that follows the previous prompt, whose length is `start`; None if unknown."""
     label = _number(now, start)
     if label is None:
         return None
     messages = decode(decode(body, dict[str, Raw])["messages"], list[dict[str, Any]])
     number = int(label[len("messages[") : -1])
-    while number and messages[number].get("role") != "assistant":  # an answer that is not rendered has no part
+    while number and messages[number].get("role") != "assistant":  # the template may omit an assistant message
         number -= 1
     return number if messages[number].get("role") == "assistant" else None
 
 
 def _place(now: TokenView, label: str, start: int) -> tuple[int, int] | None:
-    """Return the token range of a part after the previous prompt, or None."""
+    """Return the range of tokens, from `start` on, that come from the part `label`; None if there are none."""
     runs = [run for run in now.parts or () if run.label == label and run.end > start]
     return (max(start, runs[0].start), runs[-1].end) if runs else None
 
 
 def _token_at(now: TokenView, start: int, same: int) -> int:
-    """Return the token that contains a byte; the byte is counted from the start of a token."""
+    """Return the position of the token that contains byte `same`, counted from the start of the token `start`."""
     token = start
     while token < len(now) and len(now.spelled(start, token + 1) or b"") <= same:
         token += 1
@@ -147,9 +149,9 @@ def _token_at(now: TokenView, start: int, same: int) -> int:
 
 class _End(NamedTuple):
     first: int
-    "Where the last text of the answer ends. The completion is at least this long."
+    "Position where the last text of the assistant message ends. Prompt and completion together reach at least this far."
     last: int
-    "Where the next message begins, or the prompt ends. The completion is at most this long."
+    "Position where the next message begins or the prompt ends. Prompt and completion together reach at most this far."
 
 
 def _end_of_answer(now: TokenView, label: str, start: int) -> _End | None:
@@ -160,5 +162,5 @@ def _end_of_answer(now: TokenView, label: str, start: int) -> _End | None:
     behind = [run.start for run in runs if run.start >= own[-1].end and run.label != "template"]
     last = behind[0] if behind else len(now)
     calls = any(".tool_calls" in run.label for run in own)
-    # after a text the last sampled token is its end token; after a call the template repeats what the model closed
+    # After a text, the last sampled token is the end token. After a tool call, the model also wrote the template's closing text.
     return _End(own[-1].end - 1, last if calls else own[-1].end)

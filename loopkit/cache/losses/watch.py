@@ -1,7 +1,7 @@
 """Evidence at a live server: counters around each request, and the tokens of both prompts at a loss.
 
-The counters cost two small requests before a completion and two after it. Tokens are requested only at a loss. No turn depends on
-any of this: a server that does not answer is not asked again, and a loss without evidence is still recorded.
+Reading the counters takes two small requests before each completion and two after it. Tokens are requested only at a loss. A
+failure here does not stop a turn: an endpoint that fails is not called again, and the loss is recorded without this evidence.
 """
 
 from __future__ import annotations
@@ -36,7 +36,17 @@ TIMEOUT = 2.0  # seconds for each request; a busy server answers between two bat
 
 
 def reusable_without_a_loss(expected: Expectation, cached: int | None) -> int | None:
-    """Return the reusable tokens of a request without a loss; None if the expectation is not exact."""
+    """Return the expected tokens of a request if they are exact and all were cached; otherwise None.
+
+    Without a loss, this is the number of reusable tokens, so the server need not be asked for tokens.
+
+    Parameters
+    ----------
+    expected : Expectation
+        What was expected of the request.
+    cached : int or None
+        Cached tokens that the server reported.
+    """
     whole = expected.expected_exact and expected.shortfall != GENERATION
     known = whole and cached is not None and expected.expected_tokens is not None
     return expected.expected_tokens if known and cached is not None and cached >= (expected.expected_tokens or 0) else None
@@ -47,12 +57,12 @@ def _whole(count: float | None) -> int | None:
 
 
 class Watch:
-    """Collect a server's counters around each request, and diagnose losses.
+    """Reader of a server's counters around each request, which diagnoses losses with them.
 
     Parameters
     ----------
     server : Server
-        Only servers with slots are asked.
+        The server to watch. Counters are read only if its engine has slots (llama.cpp).
     """
 
     def __init__(self, server: Server) -> None:
@@ -64,11 +74,11 @@ class Watch:
         self._prompts_alone: bool | None = None
 
     def sending(self) -> None:
-        """Record the counters; call this before a request is sent."""
+        """Read and remember the server's counters. Call this just before a request is sent."""
         self._earlier, self._before = self._before, self._counted()
 
     def answered(self) -> Counters | None:
-        """Record the counters; call this after the response is logged."""
+        """Read, remember and return the server's counters; None if unknown. Call this after the response is logged."""
         self._after = self._counted()
         return self._after
 
@@ -92,14 +102,14 @@ class Watch:
             return None
         try:
             return question(self._server.wire, TIMEOUT)
-        except (ServerError, ValueError, KeyError, TypeError):  # missing, or of another shape: evidence must not cost a turn
+        except (ServerError, ValueError, KeyError, TypeError):  # missing or in another format: the turn continues without
             self._unanswered.append(question)
             return None
 
     def observation(
         self, record: UsageRecord | ReplayRecord, body: bytes | None, session: str | None, epoch: int, slot: int | None
     ) -> Observation:
-        """Return what is known of a request without asking the server."""
+        """Return the observation of a request from its record and facts about the server. This sends no request."""
         return Observation(
             usage=record.usage,
             session=session,
@@ -116,10 +126,10 @@ class Watch:
         )
 
     def completions_kept(self, session: Session) -> bool:
-        """Return False if a loss of the session showed that the engine does not keep completions."""
+        """Return False if a recorded loss of the session shows that the engine does not keep completions; otherwise True."""
         if engines.find(self._server.engine).keeps_completions:
             return True
-        if self._prompts_alone is None:  # only once, so that a turn's cost does not grow with its history
+        if self._prompts_alone is None:  # read the log once only: reading it every turn gets slower as it grows
             records = (record for epoch in session.epochs for record in epoch.records)
             self._prompts_alone = any(isinstance(record, CacheLoss) and record.cause == GENERATION for record in records)
         return not self._prompts_alone
@@ -138,15 +148,15 @@ class Watch:
         Parameters
         ----------
         session : Session
-            The session; its last request is the previous one.
+            The session. The last request in its log is the one before `request`.
         request : Request
             The request that lost its cache.
         now, last : UsageRecord
-            The usage records of both requests.
+            Usage records of this request and of the previous one.
         expected : Expectation
-            What was expected and lost.
+            The expected and lost tokens of the request.
         restored : int or None
-            Tokens restored into the slot before the request.
+            Tokens restored into the slot from a file before the request; None if nothing was restored.
         """
         before = deque(replayed(session.start, session.baseline, session.records), maxlen=1)
         bodies = before[0].request.body if before else None, request.body
@@ -159,7 +169,11 @@ class Watch:
     def diagnosed(
         self, previous: Observation, now: Observation, expected: Expectation, between: Sequence[Observation] = ()
     ) -> CacheLoss:
-        """Diagnose a loss with the counters around the request and the tokens of both prompts, and return its record."""
+        """Diagnose a loss and return its record.
+
+        The diagnosis uses the counters that `sending` and `answered` read. The tokens of both prompts are requested from the
+        server.
+        """
         previous = replace(previous, before=previous.before or self._earlier, after=previous.after or self._after)
         previous, now = self._with_tokens(previous, now)
         now = replace(now, before=self._before, after=self._counted())
@@ -176,7 +190,10 @@ class Watch:
         )
 
     def reusable(self, previous: Observation, now: Observation) -> int | None:
-        """Return the tokens that could be reused; None if the server does not show tokens."""
+        """Return how many tokens of `now` could be reused after `previous`; None if the server does not return tokens.
+
+        The tokens of both prompts are requested from the server.
+        """
         rendered = rendered_of(*self._with_tokens(previous, now))
         return None if rendered is None else rendered.reusable
 

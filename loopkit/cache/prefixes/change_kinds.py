@@ -1,7 +1,7 @@
 r"""The kind of the first change between two JSON texts: a clock, a reordering, another number spelling, an edit.
 
-Two values that should be equal are compared down to the first member that differs, and that member alone decides. Later
-differences are consequences, or show up once the first is fixed. The time is linear in the texts.
+Two JSON values are compared down to the first member that differs, and this member gives the kind. Later differences are ignored:
+they may be consequences of the first, and a new comparison finds them once the first is fixed. The time is linear in the texts.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ KINDS: Final = {
     "added": "a message, tool or member of the second request is missing in the first",
     "edited": "another text: none of the other kinds",
 }
-"""Every kind of change, and what it means."""
+"""Every kind of change, with its meaning."""
 
 REASONING = {"reasoning", "reasoning_content", "reasoning_details", "thinking", "thinking_blocks"}
 THINKING = {"thinking", "redacted_thinking", "reasoning"}
 
 CLOCKS = {"time", "date", "timestamp"}
-# Too weak for one text alone. They count if both sides have a match at the first difference.
+# Patterns that match too much in a single text. They are used only if both texts match at the first difference.
 _PAIRED = {
     "time": re.compile(r"(?<![\d:])\d{1,2}:\d\d(?::\d\d)?(?![\d:])"),
     "nonce": re.compile(r"(?<![A-Za-z0-9])(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{5,64}(?![A-Za-z0-9])"),
@@ -59,10 +59,12 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*("?)', re.S)
 
 
 class Change(NamedTuple):
-    """A kind of change and the member that has it."""
+    """The first change between two JSON texts."""
 
     kind: str
+    "A key of `KINDS`."
     member: str
+    "Path of the changed member, such as ``messages[3].content``."
 
 
 def is_space(a: bytes, b: bytes) -> bool:
@@ -77,11 +79,11 @@ def is_space(a: bytes, b: bytes) -> bool:
     if not any(text[at : at + 1] in (b" ", b"\t", b"\r", b"\n") for text in (a, b)):
         return False
     before = list(_STRING.finditer(a, 0, at))
-    return not before or bool(before[-1][1])  # outside of a string
+    return not before or bool(before[-1][1])  # True if the string before the position is closed
 
 
 def in_members(path: str, a: Sequence[tuple[str, bytes]], b: Sequence[tuple[str, bytes]]) -> Change:
-    """Return the first change between two objects, given as (name, value) pairs in order."""
+    """Return the first change between two JSON objects at `path`. Each is a sequence of (name, JSON text of the value) pairs."""
     for (name, value), (other_name, other_value) in zip(a, b):
         if name == other_name:
             if value != other_value:
@@ -97,12 +99,12 @@ def in_members(path: str, a: Sequence[tuple[str, bytes]], b: Sequence[tuple[str,
         longer, kind = (a, "dropped") if len(a) > len(b) else (b, "added")
         name, value = longer[min(len(a), len(b))]
         return _missing(kind, _joined(path, name), value)
-    return Change("edited", path or "body")  # a repeated member, or a name escaped in two ways
+    return Change("edited", path or "body")  # a member occurs twice, or its name is escaped in two ways
 
 
 def in_items(path: str, a: Sequence[bytes], b: Sequence[bytes]) -> Change:
-    """Return the first change between two arrays."""
-    a, b = [item.strip() for item in a], [item.strip() for item in b]  # only the first item has no white space before it
+    """Return the first change between two JSON arrays at `path`. Each is a sequence with the JSON text of every item."""
+    a, b = [item.strip() for item in a], [item.strip() for item in b]  # items after the first may have white space before them
     at = next((index for index, (ours, theirs) in enumerate(zip(a, b)) if ours != theirs), min(len(a), len(b)))
     place = f"{path}[{at}]"
     if at == len(a) or at == len(b):
@@ -121,7 +123,10 @@ def in_items(path: str, a: Sequence[bytes], b: Sequence[bytes]) -> Change:
 
 
 def in_text(path: str, a: str, b: str) -> Change:
-    """Return the first change between two strings."""
+    """Return the first change between two decoded strings at `path`. If both are JSON, their values are compared.
+
+    If they are equal, only their escapes in the JSON text differed.
+    """
     if a == b:
         return Change("escapes", path)
     if a.lstrip()[:1] in ("{", "[") and b.lstrip()[:1] in ("{", "["):
@@ -132,7 +137,7 @@ def in_text(path: str, a: str, b: str) -> Change:
 
 
 def _in_json(path: str, a: bytes, b: bytes) -> Change | None:
-    """Compare JSON inside strings; return None if one side is not JSON."""
+    """Compare two strings that contain JSON. Return None if either is not valid JSON."""
     try:
         decode(a), decode(b)
     except ValueError:
@@ -169,7 +174,7 @@ def _in_value(path: str, a: bytes, b: bytes) -> Change:
 
 
 def _changed(a: str, b: str) -> str:
-    """Classify the change between two texts."""
+    """Return the kind of the first change between two plain texts: a key of `KINDS`."""
     at = first_difference(a, b)
     start = max(0, at - _WINDOW)
     a_near, b_near, at = a[start : at + _WINDOW], b[start : at + _WINDOW], at - start
@@ -190,7 +195,7 @@ def _changed(a: str, b: str) -> str:
 
 
 def _number(a: str, b: str, at: int) -> bool:
-    """Return True if only a whole number changed."""
+    """Return True if the texts differ only in one whole number, at the first difference `at`."""
     start = at
     while start and a[start - 1] in "0123456789":
         start -= 1
@@ -204,7 +209,7 @@ def _number(a: str, b: str, at: int) -> bool:
 
 
 def _added_span(a: str, b: str, at: int) -> str | None:
-    """Return the kind of a volatile span that only one side has, or None."""
+    """Return the kind of a volatile span if only one text has the span at `at`; otherwise None."""
     for text, other in ((a, b), (b, a)):
         for span in find_volatile(text):
             if span.start <= at + 3 and at < span.end:
@@ -222,7 +227,7 @@ def _missing(kind: str, path: str, value: bytes) -> Change:
 
 
 def _agree_next(a: Sequence[object], at: int, b: Sequence[object], other_at: int) -> bool:
-    """Return True if two sequences also agree on the item after the one where they meet."""
+    """Return True if the items after positions `at` and `other_at` are equal, or a sequence has no such item."""
     return at + 1 >= len(a) or other_at + 1 >= len(b) or a[at + 1] == b[other_at + 1]
 
 

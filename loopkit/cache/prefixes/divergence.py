@@ -1,7 +1,7 @@
 """The first difference between two requests: its byte, its member, both sides, and the kind of change.
 
-Bodies are compared in prompt order (see :mod:`loopkit.cache.prefixes.prompt_parts`). Members that no template reads are compared
-only if everything else agrees. The time is linear in the bodies.
+Bodies are compared in prompt order (see :mod:`loopkit.cache.prefixes.prompt_parts`): first the members, then the messages.
+Members that no chat template reads are compared only if the rest has no difference. The time is linear in the bodies.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from loopkit.reprs import Card
 __all__ = ["Divergence", "Side", "divergence"]
 
 CONTEXT = 40
-"Characters shown before and after the first difference."
+"Number of characters that are shown before and after the first difference."
 
 
 class Side(NamedTuple):
-    """One of two bodies, around the first difference."""
+    """The text of one of the two bodies around the first difference."""
 
     offset: int
     "Offset of the first differing byte in this body."
     before: str
-    "Up to 40 characters before the difference; the same on both sides."
+    "Up to 40 characters before the difference."
     changed: str
-    "The differing characters, at most 40."
+    "The first 40 characters of the text that differs; empty if the text exists only in the other body."
     after: str
-    "The characters that follow, up to 40 together with ``changed``."
+    "The characters after ``changed``. Both together have at most 40 characters."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Divergence:
-    """The first difference between two requests. Its ``str`` is a small diff."""
+    """Result of `divergence`: the first difference between two requests. Its ``str`` is a small diff."""
 
     culprit: str
     "The kind of change: a key of ``loopkit.cache.prefixes.change_kinds.KINDS``."
     member: str
     "Path of the differing member, such as ``messages[3].content`` or ``tools[1].function.description``."
     in_prompt: bool
-    "False for members that no template reads, such as the temperature or the slot: they cost no cache."
+    "False if no chat template reads the member, such as the temperature or the slot. Then the prompt is unchanged."
     a: Side
-    "The first request."
+    "The text in the first request."
     b: Side
-    "The second request."
+    "The text in the second request."
 
     @property
     def offset(self) -> int:
-        """Offset of the first differing byte in ``a``."""
+        """Offset of the first differing byte in the body of the first request."""
         return self.a.offset
 
     def _card(self) -> Card:
@@ -77,17 +77,17 @@ def divergence(a: Request | Prompt | bytes, b: Request | Prompt | bytes) -> Dive
     Parameters
     ----------
     a, b : Request, Prompt or bytes
-        The earlier request and the later one. Bytes are a request body.
+        The earlier request and the later one. Bytes are taken as a request body.
 
     Returns
     -------
     Divergence or None
-        None if the prompts are equal, or one extends the other.
+        The first difference. None if the bodies have no difference except that one has additional messages at its end.
 
     Raises
     ------
     InvalidConfig
-        If one request is known only by tokens or blocks.
+        If a prompt consists of token ids or block hashes.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def divergence(a: Request | Prompt | bytes, b: Request | Prompt | bytes) -> Dive
 
 
 def _of_texts(a: bytes, b: bytes) -> Divergence | None:
-    """Compare two bodies, at least one of them not splittable into members."""
+    """Return the first difference of two bodies as plain texts, because one of them cannot be split into members."""
     if first_difference(a, b) == min(len(a), len(b)):
         return None
     found = in_text("body", a.decode("utf-8", "replace"), b.decode("utf-8", "replace"))
@@ -151,7 +151,7 @@ def _values(spans: list[Span], texts: list[bytes]) -> list[tuple[str, bytes]]:
 
 
 def _place(spans: list[Span], at: int) -> Span:
-    """Return a member's span, or the end of the last member."""
+    """Return the span at index `at`, or an empty span after the last one if there are not so many."""
     if at < len(spans):
         return spans[at]
     end = spans[-1].stop if spans else 1
@@ -170,7 +170,7 @@ def _made(found: Change, a: tuple[bytes, Span], b: tuple[bytes, Span], *, in_pro
 
 
 def _side(body: bytes, start: int, stop: int) -> Side:
-    """Return the text around a difference, cut between characters."""
+    """Return the text around a difference. UTF-8 characters are not cut in half."""
     offset = start
     while start and _is_continuation(body, start):
         start -= 1
@@ -184,7 +184,7 @@ def _side(body: bytes, start: int, stop: int) -> Side:
 
 
 def _is_continuation(body: bytes, at: int) -> bool:
-    """Return True if a byte continues a UTF-8 character."""
+    """Return True if the byte at offset `at` continues a UTF-8 character."""
     return at < len(body) and body[at] & 0xC0 == 0x80
 
 

@@ -1,8 +1,8 @@
 """The parts of a request that a prompt cache compares, in prompt order: members first, then messages.
 
-Members that chat templates ignore, such as the temperature or the slot, are left out: changing them does not change the prompt.
-Every other byte counts, so two spellings of one value are two prompts. A body that is not a JSON object, or that repeats a
-member, is one part and is compared byte by byte.
+Members of the body that chat templates ignore, such as the temperature or the slot, are left out, because they do not change the
+prompt. Every other byte counts: if two bodies spell the same value differently, their prompts differ. A body that is not a JSON
+object, or that contains a member twice, is not split and is compared as a whole.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ UNREAD: Final = frozenset(
         *("prompt_cache_key", "safety_identifier"),
     ]
 )
-"""Members of a body that change sampling or transport and no token of the prompt."""
+"""Members of a body that affect sampling, caching or transport, but not the tokens of the prompt."""
 
 MESSAGES = ("messages", "input")
-"Name of the message array: in chat completions and Anthropic's API, and in OpenAI's responses API."
+"Names of the message array: ``messages`` in chat completions and Anthropic's API, ``input`` in OpenAI's responses API."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Prompt:
-    """A request from any log. Give exactly one of `body`, `messages`, `tokens` and `blocks`.
+    """One request from any source, for `loopkit.cache`. Give exactly one of `body`, `messages`, `tokens` and `blocks`.
 
     Examples
     --------
@@ -67,17 +67,17 @@ class Prompt:
     body: bytes | None = None
     "The request body, as it was sent."
     messages: Sequence[Mapping[str, Any] | ChatMessage] | None = None
-    "Chat messages, if the bytes are unknown. The order of their members counts."
+    "Chat messages, for a request whose bytes are unknown. Messages with their members in another order are not equal."
     tokens: Sequence[int] | None = None
     "Token ids of the prompt."
     blocks: Sequence[int | str | bytes] | None = None
-    "Hashes of the prompt's blocks, as in Mooncake's traces."
+    "Hashes of the blocks of the prompt, in order, as in Mooncake's traces."
     session: str | None = None
     "Id of the conversation."
     time: str | None = None
-    "When the request was sent, as ISO 8601."
+    "When the request was sent, as an ISO 8601 text."
     slot: int | None = None
-    "The llama-server slot that the request named."
+    "Number of the llama-server slot that the request asked for; None if it asked for none."
 
     def __post_init__(self) -> None:
         given = sum(value is not None for value in (self.body, self.messages, self.tokens, self.blocks))
@@ -92,17 +92,17 @@ class Prompt:
 
 
 class HasRequests(Protocol):
-    """An object with requests, such as ``Logs`` or ``Session``."""
+    """An object with a ``requests`` method, such as ``Logs`` or ``Session``."""
 
     def requests(self) -> Iterable[Request | Prompt]: ...
 
 
 Requests: TypeAlias = HasRequests | Iterable[Request | Prompt | bytes]
-"What functions over requests take: ``Logs``, a ``Session``, or requests in the order in which they were sent."
+"Type of a parameter for requests: ``Logs``, a ``Session``, or an iterable of requests in the order in which they were sent."
 
 
 def requests_of(source: Requests) -> Iterable[Request | Prompt | bytes]:
-    """Return the requests of `source`.
+    """Return `source` itself if it is iterable, or the requests that its ``requests`` method returns.
 
     Raises
     ------
@@ -118,43 +118,54 @@ def requests_of(source: Requests) -> Iterable[Request | Prompt | bytes]:
 
 
 class Span(NamedTuple):
-    """A member or message of a body: the bytes between two commas, white space included."""
+    """The bytes of one member or message in a body: those between two commas, including white space."""
 
     name: str
+    "Name of the member, or a path such as ``messages[3]``."
     start: int
-    "Byte offset in the body."
+    "Byte offset in the body where the span begins."
     stop: int
+    "Byte offset after the last byte."
 
 
 class Body(NamedTuple):
     """A body split into spans, in prompt order."""
 
     members: list[Span]
-    "Members that a template may read, without the messages."
+    "Spans of the members that a chat template may read, except the messages."
     opening: Span | None
-    "Name and opening bracket of the message array, or None."
+    "Span of the message array's name and opening bracket; None if the body has no message array."
     messages: list[Span]
+    "Spans of the messages."
     unread: list[Span]
-    "Members that no template reads."
+    "Spans of the members that no template reads."
 
 
 Known: TypeAlias = dict[tuple[int, int], tuple[Sequence[bytes], Sequence[bytes], int]]
-"Shared leading chunks of two rows, by the ids of the rows. Holding the rows keeps Python from reusing their ids."
+"""Cache of comparisons. The key is the ``id`` of two sequences of chunks. The value is both sequences and how many leading chunks
+they share. Storing the sequences keeps Python from reusing their ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A prompt as a row of byte strings. Two prompts share the longest common prefix of their joined rows."""
+    """A prompt as a sequence of byte strings (chunks), such as one per message.
+
+    The chunks are those of `head`, then the first `count` of `shared`, then those of `tail`. Two prompts share the longest common
+    prefix of their joined chunks.
+    """
 
     unit: str
-    "What a prefix is counted in: ``bytes``, ``tokens`` or ``blocks``."
+    "The unit in which prefixes are counted: ``bytes``, ``tokens`` or ``blocks``."
     lead: int | None
     "Number of chunks before the first message; None if the messages are unknown."
     head: list[bytes]
+    "The first chunks. Requests of one epoch refer to the same list."
     shared: Sequence[bytes] = ()
-    "A row shared with other prompts. Its first ``count`` chunks follow the head."
+    "A sequence of chunks that other prompts also refer to. Its first `count` chunks follow the head."
     count: int = 0
+    "How many chunks of `shared` belong to this prompt."
     tail: Sequence[bytes] = ()
+    "The last chunks."
 
     def __len__(self) -> int:
         return len(self.head) + self.count + len(self.tail)
@@ -170,9 +181,10 @@ class Parts:
         return b"".join(self[at] for at in range(start, len(self)))
 
     def agree(self, other: Parts, known: Known) -> int:
-        """Return how many leading chunks two prompts share.
+        """Return how many leading chunks two prompts have in common.
 
-        Chunks of one common row, and pairs of rows compared before (``known``), are not compared again.
+        Chunks are not compared again if both prompts refer to the same sequence, or if `known` has the result of an earlier
+        comparison. This call adds its own result to `known`.
         """
         same, both = 0, min(self.count, other.count)
         rows = id(self.shared), id(other.shared)
@@ -194,7 +206,7 @@ NAME = re.compile(rb'[ \t\n\r]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\n\r]*:[ \t\n\r]*',
 
 
 def read(body: bytes) -> Body | None:
-    """Split a body into spans. Return None if it is not a JSON object, or repeats a member.
+    """Split a body into spans. Return None if the body is not a JSON object or contains a member twice.
 
     Examples
     --------
@@ -220,7 +232,7 @@ def read(body: bytes) -> Body | None:
         value = values[key]
         stop = name.end() + len(value)
         if value != Raw(body[name.end() : stop]):
-            return None  # of a repeated member the decoder keeps the last value
+            return None  # a member occurs twice: the decoder keeps the last value
         end = _stop(body, stop)
         if key == listed:
             opening = Span(key, at, name.end() + 1)
@@ -241,7 +253,7 @@ def _items(body: bytes, name: str, at: int, items: list[Raw]) -> list[Span]:
 
 
 def _stop(body: bytes, at: int) -> int:
-    """Return the offset where the white space at ``at`` ends."""
+    """Return the offset after the white space that begins at offset `at`."""
     match = _SPACE.match(body, at)
     return match.end() if match else at
 
@@ -252,11 +264,11 @@ def parts(request: Request | Prompt | bytes, heads: dict[bytes, Parts], numbers:
     Parameters
     ----------
     request : Request, Prompt or bytes
-        Bytes are a request body.
+        The request. Bytes are taken as a request body.
     heads : dict
-        Cache of split heads, which this call fills. Requests of one epoch share a head.
+        Cache of split bodies without messages, which this call fills. Requests of one epoch share an entry.
     numbers : dict
-        Cache of block hashes and their numbers, which this call fills.
+        Cache that gives each block hash a number, which this call fills. Pass the same dict for all prompts to be compared.
     """
     if isinstance(request, Request):
         head, messages, count, newest = request.chunks
@@ -280,12 +292,12 @@ def parts(request: Request | Prompt | bytes, heads: dict[bytes, Parts], numbers:
 
 
 def body_of(request: Request | Prompt | bytes) -> bytes:
-    """Return the body of a request, or a body built from its messages.
+    """Return the body of a request. For a `Prompt` with messages, return a body that is built from these.
 
     Raises
     ------
     InvalidConfig
-        If only tokens or blocks are known, or `request` is of another type.
+        If the prompt consists of token ids or block hashes, or `request` has another type.
     """
     if isinstance(request, bytes):
         return request
@@ -312,7 +324,7 @@ def _of_body(body: bytes) -> Parts:
     if found.opening is not None:
         chunks.append(body[found.opening.start : found.opening.stop])
     lead = len(chunks)
-    # A message after the first includes the comma before it: this is the chunk that loopkit sends.
+    # Each message after the first includes the comma before it, as in the chunks of a `Request`.
     chunks += [body[start - (index > 0) : stop] for index, (_, start, stop) in enumerate(found.messages)]
     chunks[:1] = [b"{" + b"".join(chunks[:1])]
     return Parts("bytes", lead if found.opening is not None else None, chunks)

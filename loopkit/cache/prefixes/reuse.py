@@ -1,8 +1,8 @@
 """Prefix reuse: the longest prefix that each request of a sequence shares with earlier requests.
 
-The requests grow a prefix tree whose edges are slices of their own messages. Each input byte is compared about once, and a
-message object that two requests share is not compared again, so the time is linear in the input. The result says what a cache
-could have reused, not what a server kept.
+The result is what a perfect cache could have reused, not what a server did reuse. Requests are inserted one by one into a prefix
+tree, whose edges are slices of the request's bytes. Each input byte is compared about once, and messages that two requests share
+as one Python object are not compared. The time is therefore linear in the input.
 """
 
 from __future__ import annotations
@@ -22,87 +22,97 @@ if TYPE_CHECKING:
 __all__ = ["WIDTH", "Node", "Reuse", "Shared", "grown", "reuse", "roots", "shared_prefixes"]
 
 WIDTH = {"bytes": 1, "tokens": 8, "blocks": 8}
-"Bytes for one byte, token or block of a prompt in its chunks."
+"Number of bytes in a chunk that encode one unit of the prompt: a byte, a token id or the number of a block."
 
 
 class Shared(Struct, frozen=True, gc=False):
-    """A prefix shared with another request, or the size of a request."""
+    """Size of a prefix that a request shares with another one, or of a whole request. Counts in unknown units are None."""
 
     request: int | None = None
-    "Position of the other request in the sequence; None if no request shares a prefix."
+    "Index of the other request in the sequence; None if there is no other request or no shared prefix."
     bytes: int | None = None
-    "Bytes of the prompt. Each count is None if the two requests cannot be compared in this unit."
+    "Number of bytes of the prompt: members that a chat template may read, then the messages."
     messages: int | None = None
-    "Whole messages from the first on, the system message included."
+    "Number of whole messages, including the system message."
     tokens: int | None = None
+    "Number of tokens."
     blocks: int | None = None
+    "Number of whole blocks."
 
 
 class Reuse(Struct, frozen=True, gc=False):
-    """What a request shares with the requests before it."""
+    """The prefixes that one request shares with the requests before it."""
 
     size: Shared
-    "Size of this request, in the same units."
+    "Size of this whole request."
     earlier: Shared
-    "The longest prefix shared with any earlier request. Among several, the first one counts."
+    "The longest prefix shared with any earlier request. If several share it, `Shared.request` is the first of them."
     before: Shared
     "The prefix shared with the request just before it in the sequence."
     session: Shared
-    "The prefix shared with the previous request of the same session; empty if there is none."
+    "The prefix shared with the previous request of the same session. All fields are None if there is none."
 
     @property
     def share(self) -> float | None:
-        """Share of the prompt that an earlier request shares, from 0 to 1; None for an empty prompt."""
+        """Size of `earlier` divided by the size of the prompt, from 0 to 1; None for an empty prompt."""
         whole = self.size.bytes or self.size.tokens or self.size.blocks
         return (self.earlier.bytes or self.earlier.tokens or self.earlier.blocks or 0) / whole if whole else None
 
 
 class Node(Struct, gc=False):
-    """The end of a prefix. The edge from its parent is ``chunk[start:stop]``."""
+    """A node of the prefix tree: the end of a prefix. The bytes on the edge from its parent are ``chunk[start:stop]``."""
 
     chunk: bytes
+    "The chunk that contains the bytes of the edge."
     start: int
     stop: int
     first: int
-    "Position of the first request that passes this node."
+    "Index of the first request that begins with this prefix."
     depth: int
-    "Bytes from the root."
+    "Length of the prefix in bytes."
     below: dict[bytes, Node]
+    "Children, by the first unit of their edges."
 
 
 class _Inserted(NamedTuple):
-    """A request in the tree."""
+    """A request that was inserted into the tree."""
 
     place: int
+    "Index of the request in the sequence."
     parts: Parts
+    "The chunks of the request's prompt."
     path: list[Node]
-    "The node where each of its chunks ends."
+    "For each chunk, the node where it ends."
 
 
 def reuse(requests: Requests) -> pd.DataFrame:
-    r"""Return how much of each request's prompt earlier requests already contained.
+    r"""Return how much of each request's prompt is a prefix of earlier requests.
 
     Parameters
     ----------
     requests : Logs, Session, or iterable of Request, Prompt or bytes
-        In the order in which they were sent. Bytes are request bodies. Requests known by bytes, tokens and blocks are compared
-        only with requests of the same kind.
+        The requests in the order in which they were sent. Bytes are taken as request bodies. A request with a body or messages is
+        compared only with others of this kind; the same applies to token ids and to block hashes.
 
     Returns
     -------
     DataFrame
-        One row per request, indexed by its position in the sequence. ``session``: its session. ``share``: the share of the
-        prompt that some earlier request begins with, from 0 to 1. ``size_*``: the whole prompt. ``earlier_request`` and
-        ``earlier_*``: the longest prefix shared with any earlier request, and the position of that request.
-        ``previous_request`` and ``previous_*``: the prefix shared with the request just before it. ``session_request`` and
-        ``session_*``: the prefix shared with the previous request of the same session. Each ``*`` is ``bytes``, ``messages``,
-        ``tokens`` or ``blocks``; a count is ``<NA>`` if it is unknown. Bytes are those of the prompt: members that a template
-        may read, then the messages.
+        One row per request. The index is the position of the request in the sequence, from 0. Columns:
+
+        - ``session``: id of the session.
+        - ``share``: the longest shared prefix divided by the size of the prompt, from 0 to 1.
+        - ``size_*``: size of the whole prompt.
+        - ``earlier_*``: size of the longest prefix shared with any earlier request. ``earlier_request`` is its index.
+        - ``previous_*``: size of the prefix shared with the request just before. ``previous_request`` is its index.
+        - ``session_*``: size of the prefix shared with the previous request of the session. ``session_request`` is its index.
+
+        Each ``*`` is ``bytes``, ``messages``, ``tokens`` or ``blocks``. A count is ``<NA>`` if it is unknown. Bytes are counted
+        over the members that a chat template may read, and the messages.
 
     Raises
     ------
     InvalidConfig
-        If an item is not a request.
+        If an item is not a `Request`, `Prompt` or bytes.
 
     Examples
     --------
@@ -138,22 +148,22 @@ def reuse(requests: Requests) -> pd.DataFrame:
 
 
 def shared_prefixes(requests: Iterable[Request | Prompt | bytes]) -> list[Reuse]:
-    """Return, for each request, the prefixes it shares with earlier ones; `reuse` gives them as a frame."""
+    """Return a `Reuse` for each request. `reuse` returns the same as a frame."""
     return [found for found, _, _ in grown(requests, roots())]
 
 
 def roots() -> dict[str, Node]:
-    """Return an empty tree for each unit."""
+    """Return the root node of a new, empty tree for each unit: bytes, tokens and blocks."""
     return {unit: Node(b"", 0, 0, -1, 0, {}) for unit in WIDTH}
 
 
 def grown(requests: Iterable[Request | Prompt | bytes], trees: Mapping[str, Node]) -> Iterator[tuple[Reuse, str, Node]]:
-    """Insert requests into the trees, one by one.
+    """Insert requests one by one into the trees of `roots`, and yield what each shares with the earlier ones.
 
     Yields
     ------
     tuple of Reuse, str and Node
-        What the request shares, its unit, and the node where it ends. That node keeps its identity.
+        The shared prefixes of the request, its unit, and the node where its prompt ends. Later insertions keep this node object.
     """
     heads: dict[bytes, Parts] = {}
     numbers: dict[object, int] = {}
@@ -179,7 +189,7 @@ def grown(requests: Iterable[Request | Prompt | bytes], trees: Mapping[str, Node
 
 
 def _with(other: _Inserted | None, now: Parts, known: Known) -> tuple[Shared, int]:
-    """Return what is shared with one request, and how many whole chunks."""
+    """Return the prefix that `now` shares with `other`, and how many leading chunks of both are equal."""
     if other is None:
         return Shared(), 0
     if other.parts.unit != now.unit:
@@ -189,7 +199,7 @@ def _with(other: _Inserted | None, now: Parts, known: Known) -> tuple[Shared, in
     if same < min(len(now), len(other.parts)):
         theirs, ours = other.parts[same], now[same]
         part = first_difference(theirs, ours)
-        if part == min(len(theirs), len(ours)):  # one chunk ends inside the other: compare across chunk borders
+        if part == min(len(theirs), len(ours)):  # one chunk is a prefix of the other: compare the joined rest
             part = first_difference(other.parts.joined(same), now.joined(same))
         depth += part
         while whole < len(now) and len(now[whole]) <= part:
@@ -199,7 +209,7 @@ def _with(other: _Inserted | None, now: Parts, known: Known) -> tuple[Shared, in
 
 
 def _insert(root: Node, path: list[Node], now: Parts, index: int) -> Shared:
-    """Extend ``path`` with the remaining chunks, adding nodes, and return the prefix that was there already."""
+    """Insert the chunks that `path` lacks, append their nodes to `path`, and return the prefix that was already in the tree."""
     width = WIDTH[now.unit]
     node = path[-1] if path else root
     parted: Shared | None = None
@@ -231,7 +241,7 @@ def _insert(root: Node, path: list[Node], now: Parts, index: int) -> Shared:
 
 
 def _split(above: Node, node: Node, size: int, width: int) -> Node:
-    """Insert a node into an edge. The node below stays the same object, since paths refer to it."""
+    """Split the edge above `node` after `size` bytes, and return the new node. `node` stays the same object, as paths need it."""
     chunk, start = node.chunk, node.start
     between = Node(chunk, start, start + size, node.first, node.depth - (node.stop - start) + size, {})
     between.below[chunk[start + size : start + size + width]] = node
@@ -241,7 +251,7 @@ def _split(above: Node, node: Node, size: int, width: int) -> Node:
 
 
 def _shared(request: int | None, now: Parts, depth: int, whole: int) -> Shared:
-    """Return the counts of a prefix of ``depth`` bytes and ``whole`` chunks. A partial token does not count."""
+    """Return the size of a prefix of `depth` bytes and `whole` complete chunks. Only complete tokens and blocks count."""
     count = depth // WIDTH[now.unit]
     if now.unit == "tokens":
         return Shared(request, tokens=count)

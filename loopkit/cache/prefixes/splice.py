@@ -13,24 +13,24 @@ __all__ = ["spliced"]
 
 
 def spliced(text: bytes, changes: Mapping[str, bytes | None]) -> bytes:
-    """Replace, remove or add members of a JSON object.
+    """Return a JSON object with members replaced, removed or added. The bytes of all other members stay as they are.
 
     Parameters
     ----------
     text : bytes
-        The object as JSON.
+        The JSON text of the object.
     changes : mapping of str to bytes or None
-        New JSON text by member name. None removes the member. New members come first.
+        The new value of each member, as JSON text; None removes the member. Added members come first.
 
     Returns
     -------
     bytes
-        The edited object.
+        The JSON text of the edited object.
 
     Raises
     ------
     ValueError
-        If `text` is not a JSON object, or repeats a member.
+        If `text` is not a JSON object, or contains a member twice.
 
     Examples
     --------

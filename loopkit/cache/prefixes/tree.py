@@ -1,6 +1,6 @@
 """The prefix tree of many requests: branches, and the requests that end on each.
 
-A conversation that only grows is one branch. The time is linear in the input.
+The requests of a conversation that only appends messages are on one branch. The time is linear in the input.
 """
 
 from __future__ import annotations
@@ -15,43 +15,45 @@ __all__ = ["Branch", "Tree", "branches"]
 
 
 class Branch(NamedTuple):
-    """A stretch of prompt without a fork."""
+    """A part of the prefix tree between two forks, or between a fork and an end."""
 
     parent: int | None
-    "Position of the branch that this one leaves; None for the trunk."
+    "Index in `Tree.branches` of the branch that this one continues; None for the first branch (the trunk)."
     start: int
-    "Where it begins, in units from the start of the prompt."
+    "Where the branch begins: the number of units (bytes, tokens or blocks) from the start of the prompt."
     stop: int
-    "Where it forks, or where its last request ends."
+    "Where the branch forks, or where its longest request ends, in the same units."
     ends: tuple[tuple[int, int], ...]
-    "Requests that end on this branch, as (position in the sequence, end), shortest first."
+    "Requests that end on this branch, shortest first, as pairs: index in the sequence of requests, and size of the prompt."
 
 
 class Tree(NamedTuple):
-    """Branches of a prefix tree. A parent comes before its children; children are in order of their first request."""
+    """Result of `branches`: a prefix tree as a list of branches."""
 
     unit: str
-    "``bytes``, ``tokens`` or ``blocks``."
+    "The unit of all positions: ``bytes``, ``tokens`` or ``blocks``."
     branches: tuple[Branch, ...]
+    "A parent comes before its children. Children of one parent are in the order of their first requests."
 
 
 def branches(requests: Requests) -> Tree:
-    """Build the prefix tree of requests.
+    """Return the prefix tree of requests: the prefixes that they share, and where they diverge.
 
     Parameters
     ----------
     requests : Logs, Session, or iterable of Request, Prompt or bytes
-        As for `loopkit.cache.reuse`, all of one unit.
+        The requests, in the order in which they were sent. All must have bodies or messages, or all token ids, or all block
+        hashes.
 
     Returns
     -------
     Tree
-        Only the trunk if there are no requests.
+        The branches. Without requests, there is one empty branch.
 
     Raises
     ------
     InvalidConfig
-        If some requests are known by bytes and others by tokens or blocks.
+        If some requests have bodies and others have only token ids or block hashes.
 
     Examples
     --------

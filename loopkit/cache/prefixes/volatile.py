@@ -1,8 +1,9 @@
 """Volatile spans of a text: clocks, dates, ids, counters.
 
-In a system prompt such a span is soon out of date, or costs the prompt cache each time it is updated. Only the text decides, so a
-fixed date or a pinned hash is found too: treat a finding as a warning. Opening hours, versions, prices, ranges, years, numbered
-steps, references ("issue #12") and colours are not volatile. One pass, linear in the text.
+In a system prompt, text that changes is soon out of date, or each update of it causes a cache loss. `find_volatile` sees only one
+text and cannot know whether a span changes. It also finds fixed dates and hashes, so a result is a warning. Opening hours,
+versions, prices, ranges, years, numbered steps, references ("issue #12") and colours are not found. The time is linear in the
+length of the text.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ __all__ = ["Volatile", "find_volatile"]
 
 
 class Volatile(NamedTuple):
-    """A volatile span of a text."""
+    """A span of a text that probably changes from request to request, such as a clock."""
 
     kind: str
-    "``time``, ``date``, ``timestamp``, ``uuid``, ``process_id``, ``temporary_path``, ``counter`` or ``nonce``."
+    "One of ``time``, ``date``, ``timestamp``, ``uuid``, ``process_id``, ``temporary_path``, ``counter`` and ``nonce``."
     start: int
-    "Offset of its first character."
+    "Offset of the first character in the text."
     end: int
-    "Offset behind its last character."
+    "Offset after the last character."
     text: str
-    "The characters."
+    "The characters of the span."
 
 
 _MONTH = (
@@ -50,7 +51,7 @@ _COUNTED = "(?i:requests?|messages?|tokens?|turns?|calls?|steps?|attempts?|round
 _NUMBER = r"\d[\d,_]{0,15}"
 _ID = "(?:request|session|run|trace|span|correlation|conversation|message|thread|job|task|user)"
 
-# At each place the first pattern that matches wins. Matches of "stable" are skipped.
+# At each position, the first pattern that matches gives the kind. Matches of "stable" are not volatile and are skipped.
 _PATTERNS = {
     "stable": (
         r"(?i:\b(?:issue|pr|bug|ticket|pull\srequest|section|chapter|rule|item|figure|table|no\.)\s?)#\d+"
@@ -90,7 +91,7 @@ _PATTERNS = {
     ),
     "maybe_nonce": r"(?<![A-Za-z0-9])[A-Za-z0-9]{16,}",
 }
-# No pattern begins inside a run of letters. One check here is faster than one in each pattern.
+# No match begins inside a run of letters. Checking this once, before all patterns, is faster than checking it in each.
 _ANY = re.compile(
     r"(?=[\w#/])(?:(?<![A-Za-z])|(?![A-Za-z]))(?:" + "|".join(f"(?P<{kind}>{each})" for kind, each in _PATTERNS.items()) + ")",
     re.MULTILINE,
@@ -103,12 +104,12 @@ def find_volatile(text: str) -> tuple[Volatile, ...]:
     Parameters
     ----------
     text : str
-        A system prompt, a memory block, a message.
+        The text to search, such as a system prompt or a message.
 
     Returns
     -------
     tuple of Volatile
-        In text order, without overlaps.
+        The spans in the order of the text. They do not overlap.
 
     Examples
     --------
@@ -128,7 +129,10 @@ def find_volatile(text: str) -> tuple[Volatile, ...]:
 
 
 def _looks_random(word: str) -> bool:
-    """Return True if a run alternates between letters and digits as often as random ids do; names in code rarely do."""
+    """Return True if a word looks like a random id.
+
+    Random ids alternate between letters, digits and cases more often than names in code do.
+    """
     digits = sum(char.isdigit() for char in word)
     if not 1 < digits < len(word):
         return False

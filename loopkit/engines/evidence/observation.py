@@ -154,7 +154,7 @@ class Observation:
 
     @property
     def slot_tokens(self) -> int | None:
-        """Tokens in the slot after the response: those of prompt and completion, without the last sampled token. None if unknown."""
+        """Tokens in the slot after the response: prompt and completion without the last sampled token; None if unknown."""
         prompt, written = self.usage.prompt_tokens, self.usage.completion_tokens
         return None if prompt is None or written is None else prompt + max(0, written - 1)
 

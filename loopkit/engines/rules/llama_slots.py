@@ -49,7 +49,7 @@ def taken(
         )
     changed = known and held != previous.slot_tokens
     if known and not changed:
-        # The slot still has the expected number of tokens. Either another conversation has the same length by chance, or
+        # The slot still has the expected number of tokens. Either another conversation has this length by chance, or
         # another request used the slot after the counters were read.
         more = _served_others(now, slot)
         takers = [other for other in takers if other.used_slot == slot and (traffic or _answered_during(other, now))]
@@ -186,7 +186,7 @@ def not_cut_back(previous: Observation, now: Observation, evidence: dict[str, An
     held = None if before is None else before.tokens_in(slot)
     if held is None or held != previous.slot_tokens:
         return None
-    # Another request may have left the same number of tokens in the slot, or have used the slot after the counters were read.
+    # Another request may have left the same number of tokens there, or have used the slot after the counters were read.
     alone = (
         _served_others(previous, slot) is not True
         and not _tokens_between(previous.after, before)
