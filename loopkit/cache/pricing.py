@@ -67,7 +67,7 @@ class Cost:
     requests: int
     "Number of requests."
     priced: int
-    "Number of requests whose counts are all known. `spent` covers these."
+    "Number of requests whose counts are all known and possible. `spent` covers these."
     spent: float | None
     "Money spent on the priced requests."
     parts: Mapping[str, float]
@@ -77,7 +77,7 @@ class Cost:
     lost_tokens: int | None
     "Number of lost tokens: tokens that should have been cached and were not."
     lost: float | None
-    "What the lost tokens cost more than a cache hit. Those written to the cache again are counted at the write price."
+    "Additional cost of the lost tokens, compared with a cache hit. Tokens that were written again have the write price."
     lost_seconds: float | None
     "Estimated seconds to process the lost tokens, by the fitted lines in `lines`."
     lost_seconds_interval: tuple[float, float] | None

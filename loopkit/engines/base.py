@@ -79,7 +79,7 @@ class Engine:
     any_model_name: ClassVar[bool] = False
     "True if the server answers requests for any model name."
     body_members: ClassVar[Mapping[str, Any]] = {}
-    "Members that loopkit adds to each request body."
+    "Members that loopkit adds to each request body for this engine, with their values."
     cached_tokens_flag: ClassVar[str | None] = None
     "Command line flag that the server needs to report cached tokens; None if it needs none."
 

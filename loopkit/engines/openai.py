@@ -17,7 +17,7 @@ class OpenAI(HostedProvider):
 
     These rules apply to models up to GPT-5.5. OpenAI chooses the machine by a hash of about the first 256 tokens and by
     ``prompt_cache_key``. If more than about 15 requests a minute have the same prefix and key, some go to other machines, which
-    do not have the prefix. With ``prompt_cache_retention: "24h"``, a prefix is kept for up to 24 hours.
+    may not have the prefix in their cache. With ``prompt_cache_retention: "24h"``, a prefix is kept for up to 24 hours.
 
     From GPT-5.6 on, a request sets break points, with a time to live of 30 minutes or 12 hours in ``prompt_cache_options``.
     Cached tokens are not rounded to 128. A shorter prefix is found only if it ends at a break point. Expected tokens do not take

@@ -17,7 +17,7 @@ __all__ = ["Coverage", "Findings", "Loss", "diagnose"]
 
 
 class Loss(NamedTuple):
-    """A cache loss of one request."""
+    """A cache loss: one request that found fewer tokens in the cache than expected, and why."""
 
     observation: Observation
     "The request that lost tokens."
@@ -36,7 +36,7 @@ class Loss(NamedTuple):
 
 
 class HasDiagnose(Protocol):
-    """An object that diagnoses its own requests, such as ``Logs``."""
+    """An object with a ``diagnose`` method, such as ``Logs``."""
 
     def diagnose(self) -> Findings: ...
 
@@ -54,7 +54,7 @@ class Coverage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Findings:
-    """The result of `diagnose`."""
+    """Result of `diagnose`: all losses with their causes. Its ``str`` adds advice for each cause."""
 
     losses: tuple[Loss, ...]
     "All losses, in the order of the requests."

@@ -109,7 +109,7 @@ def _number(view: TokenView, start: int) -> str | None:
 
 
 def _texts(body: bytes, number: int) -> Iterator[tuple[str, bytes]]:
-    """Yield the completion as this body repeats it: label and text, in the order of generation."""
+    """Yield the label and the text of each part of the assistant message at index `number`, in the order of generation."""
     message = decode(decode(body, dict[str, Raw])["messages"], list[dict[str, Any]])[number]
     label = f"messages[{number}]"
     for name in ("reasoning_content", "content"):

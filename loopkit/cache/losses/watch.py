@@ -32,7 +32,8 @@ __all__ = ["Watch", "reusable_without_a_loss"]
 
 T = TypeVar("T")
 
-TIMEOUT = 2.0  # seconds for each request; a busy server answers between two batches
+TIMEOUT = 2.0
+"Seconds to wait for each response. A busy server answers between two batches."
 
 
 def reusable_without_a_loss(expected: Expectation, cached: int | None) -> int | None:
@@ -102,7 +103,7 @@ class Watch:
             return None
         try:
             return question(self._server.wire, TIMEOUT)
-        except (ServerError, ValueError, KeyError, TypeError):  # missing or in another format: the turn continues without
+        except (ServerError, ValueError, KeyError, TypeError):  # the endpoint is missing or differs: do without it
             self._unanswered.append(question)
             return None
 

@@ -39,7 +39,7 @@ class Divergence:
     """Result of `divergence`: the first difference between two requests. Its ``str`` is a small diff."""
 
     culprit: str
-    "The kind of change: a key of ``loopkit.cache.prefixes.change_kinds.KINDS``."
+    "The kind of change, such as ``time``: a key of ``loopkit.cache.prefixes.change_kinds.KINDS``."
     member: str
     "Path of the differing member, such as ``messages[3].content`` or ``tools[1].function.description``."
     in_prompt: bool

@@ -202,7 +202,7 @@ class Parts:
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 NAME = re.compile(rb'[ \t\n\r]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\n\r]*:[ \t\n\r]*', re.S)
-"A member's name, colon and white space, up to its value."
+"Pattern of a member's name and colon, with the white space around them. It ends where the value begins."
 
 
 def read(body: bytes) -> Body | None:

@@ -176,7 +176,7 @@ def grown(requests: Iterable[Request | Prompt | bytes], trees: Mapping[str, Node
         last = None if session is None else sessions.get(session)
         with_before, same = _with(before, now, known)
         with_last, also = (with_before, same) if last is before else _with(last, now, known)
-        path = [] if last is None else last.path  # the session's path grows in place
+        path = [] if last is None else last.path  # changed in place: it becomes the path of this request
         del path[also:]
         if before is not None and also < same:
             path += before.path[also:same]

@@ -18,7 +18,7 @@ class Diagnosis(NamedTuple):
     certainty: Certainty
     "``confirmed``: bytes, tokens or counters show the cause. ``suspected``: it fits the facts. ``unexplained``: none was found."
     fixable_by: FixableBy | None
-    "Who can fix it; None if unknown."
+    "Who can fix the cause; None if unknown. ``template`` is the author of the chat template."
     location: str | None
     "Where the cause is: a member of the body, a slot or a request, such as ``messages[3].content``; None if unknown."
     evidence: dict[str, Any]

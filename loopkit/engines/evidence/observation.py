@@ -123,13 +123,13 @@ class Observation:
     server: str | None = None
     "Address of the server. Requests to another server do not affect its cache."
     context_size: int | None = None
-    "Tokens that one slot can hold."
+    "Context size of one slot, in tokens."
     before: Counters | None = None
     "The server's counters just before the request."
     after: Counters | None = None
     "The server's counters just after the response."
     restored: int | None = None
-    "Tokens restored into the slot from a file before the request."
+    "Number of tokens that were restored into the slot from a file before the request; None if nothing was restored."
     verdict: str | None = None
     "The provider's own reason for a cache miss, such as ``tools_changed``, if the response had one."
     kept_seconds: float | None = None

@@ -77,7 +77,7 @@ def _truncated(
 
 
 def _completion_not_kept(previous: Observation, now: Observation, evidence: dict[str, Any]) -> Diagnosis | None:
-    """Check whether the cached tokens end where the previous prompt ends."""
+    """Check whether the cached tokens end where the previous prompt ends, which shows that the completion was not kept."""
     prompt, cached, written = previous.usage.prompt_tokens, now.usage.cached_tokens, previous.usage.completion_tokens
     if prompt is None or not cached or (written or 0) < 2 * KEPT_IN_BLOCKS:
         return None
