@@ -1,1 +1,1 @@
-"""Servers: embedded, or any other that speaks OpenAI chat completions."""
+"""Servers: an embedded llama.cpp, or any other server that implements OpenAI chat completions."""

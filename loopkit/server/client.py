@@ -49,19 +49,19 @@ class Server:
     engine, build, model : str or None
         Engine, its version and the model's name, as far as the server reports them.
     context_size : int or None
-        Tokens that one conversation may hold.
+        Largest number of tokens in one conversation: prompt and completion together.
     slot_count : int or None
         Number of slots of a llama-server. Each slot has its own KV cache.
     embedded : bool
         True if the server runs in a child process of this one.
     unified : bool or None
-        True if the slots share one KV buffer; None if unknown.
+        True if all slots share one KV buffer, False if each slot has its own, None if unknown.
     host_cache_mib : int or None
-        MiB of host memory for conversations that lost their slot; None if unknown.
+        MiB of host memory that keep the KV cache of conversations without a slot; None if unknown.
     another : callable or None
-        Starts another embedded server with the same settings and an empty cache. None if this server is not embedded.
+        Starts and returns an embedded `Server` with the same settings and an empty cache. None if this server is not embedded.
     wire : Wire
-        HTTP to the server, for functions such as those of `loopkit.server.llama_api`.
+        HTTP client of this server. Pass it to the functions of `loopkit.server.llama_api`.
 
     Examples
     --------
@@ -98,29 +98,29 @@ class Server:
         first_call: int = 1,
         cancellation: Cancellation | None = None,
     ) -> Completion:
-        """Send a request and return the complete answer.
+        """Send a request and return the complete response.
 
         Parameters
         ----------
         request : Request
-            Its bytes are sent unchanged.
+            The request. The bytes of its body are sent unchanged.
         on_delta : callable, optional
-            Called with each delta as it arrives. An exception that it raises closes the connection and is passed on.
+            Called with each delta as it arrives. If it raises an exception, the connection is closed and `complete` raises it.
         first_call : int
-            Number of the answer's first tool call in the session. Missing call ids are made from it.
+            Number of this response's first tool call, counted over the session. It is used to generate missing call ids.
         cancellation : Cancellation, optional
-            Setting it from another thread ends the request with the error of a broken connection. If the answer was already
-            complete, it is returned.
+            Call its `set` in another thread to cancel the request. `complete` then raises a `ServerError`, as after a broken
+            connection, unless the response is already complete.
 
         Returns
         -------
         Completion
-            A final answer, with its usage.
+            The message, its usage and its finish reason.
 
         Raises
         ------
         ServerUnreachable, ServerRefused, ContextExceeded, ServerTimeout, StreamCut
-            Nothing of the answer is kept. The same bytes may be sent again.
+            There is no complete response; a partial one is discarded. The same request may be sent again.
         """
         began = time.monotonic()
         with contextlib.closing(self.wire.send(request, cancellation)) as response:
@@ -141,12 +141,12 @@ class Server:
         Parameters
         ----------
         request : Request
-            It is not processed by the model.
+            The request. It is only rendered and tokenised; the model does not process it.
 
         Returns
         -------
         int or None
-            None if the server cannot count.
+            Number of prompt tokens. None if the server is not a llama-server, or if its endpoints for this fail.
         """
         if not engines.find(self.engine).has_slots:
             return None
@@ -166,7 +166,7 @@ class Server:
         Returns
         -------
         TokenView or None
-            None if the server does not show its prompts.
+            The prompt's tokens. None if the server has no endpoint that returns them.
 
         Raises
         ------
@@ -184,7 +184,7 @@ class Server:
         return token_view(self.wire, self.engine, request.body if isinstance(request, Request) else request)
 
     def default_options(self) -> dict[str, Any]:
-        """Return the members that a request body needs on this server.
+        """Return the members of a request body that loopkit sends to this server besides the messages, with their values.
 
         Examples
         --------
@@ -198,14 +198,14 @@ class Server:
         return options | dict(engines.find(self.engine).body_members)
 
     def facts(self) -> ServerFacts:
-        """Return what is logged of the server when an epoch begins."""
+        """Return the server's engine, version, model and context size, as they are recorded when an epoch begins."""
         return ServerFacts(engine=self.engine, build=self.build, model=self.model, context_size=self.context_size)
 
     def take_slot(self, slot: int | None = None) -> int | None:
-        """Reserve a slot for a session.
+        """Reserve a slot of an embedded server for a session, among all sessions of this process and its forks.
 
-        Only an embedded server gives slots out, to this process and its forks. With the defaults of other llama-servers, two
-        pinned sessions that alternate lose their whole cache at every turn.
+        Slots of other llama-servers cannot be reserved: with their default settings, two sessions that are pinned to slots
+        and alternate lose their whole cache at every turn.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class Server:
         Returns
         -------
         int or None
-            None if no slot is free. Release it with `release_slot`.
+            Number of the slot, to release with `release_slot`. None if it is in use, if no slot is free, or on other servers.
 
         Examples
         --------
@@ -227,18 +227,18 @@ class Server:
         return None if self._slot_pool is None else self._slot_pool.take(slot)
 
     def release_slot(self, slot: int | None) -> None:
-        """Release a slot.
+        """Release a slot that `take_slot` reserved.
 
         Parameters
         ----------
         slot : int or None
-            None, and a slot that this process did not take, are ignored.
+            Number of the slot. The call does nothing for None, or for a slot that this process did not reserve.
         """
         if self._slot_pool is not None:
             self._slot_pool.release(slot)
 
     def tags(self) -> Tags:
-        """Return the control tags to neutralise for this server. It is asked once; without an answer they are the default ones.
+        """Return the control tags to neutralise in text for this server. They are read once; if that fails, they are the default.
 
         Examples
         --------
@@ -252,14 +252,14 @@ class Server:
         return self._tags
 
     def doctor(self) -> Doctor:
-        """Check what this server offers and lacks for a warm cache.
+        """Check which of the server's properties and settings help or harm prompt caching.
 
-        Sends a completion of one token twice. All other questions only read.
+        The same completion of one token is requested twice. All other requests only read.
 
         Raises
         ------
         ServerRefused
-            The server refuses a completion because its key is missing or wrong.
+            The server refuses a completion because the API key is missing or wrong.
 
         Examples
         --------
@@ -298,7 +298,7 @@ class Server:
         return llama_api.slots(self.wire)
 
     def metrics(self) -> dict[str, float]:
-        """Return the counters of a llama-server by name. They start at 0 with the server.
+        """Return the counters of a llama-server by name. They are 0 when the server starts.
 
         Examples
         --------
@@ -317,12 +317,12 @@ class Server:
         slot : int
             Number of the slot.
         filename : str
-            Plain name of the file, without directory.
+            Name of the file, without a directory.
 
         Returns
         -------
         int
-            Tokens written.
+            Number of tokens written.
 
         Raises
         ------
@@ -342,7 +342,7 @@ class Server:
         Returns
         -------
         int
-            Tokens loaded.
+            Number of tokens loaded.
         """
         return llama_api.restore_slot(self.wire, slot, filename)
 
@@ -357,7 +357,7 @@ class Server:
         Returns
         -------
         int
-            Tokens erased.
+            Number of tokens erased.
         """
         return llama_api.erase_slot(self.wire, slot)
 
@@ -368,13 +368,13 @@ class Server:
 
     @property
     def api_key(self) -> str | None:
-        """Key of the embedded server, for other clients; None for any other server."""
+        """API key of the embedded server, to connect other clients to it; None for any other server."""
         return None if self._child is None else self._child.key
 
     def close(self) -> None:
         """Close the connection and stop the embedded server. Safe to call twice."""
         if self._child is not None:
-            self._child.close()  # first: an interrupt must not leave the process running
+            self._child.close()  # before the connection, so that an interrupt cannot leave the process running
         self.wire.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Detection of a server's engine, model and context size, asked once by `connect`."""
+"""Detection of a server's engine, model and context size. `connect` runs it once."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PATIENCE = 10.0  # seconds for each question
 
 
 class Detected(NamedTuple):
-    """What a server reports of itself; None where it does not."""
+    """Engine, version, model and sizes of a server. A member that the server does not report is None."""
 
     engine: str | None = None
     build: str | None = None
     model: str | None = None
     context_size: int | None = None
-    """Tokens that one conversation may hold."""
+    """Largest number of tokens in one conversation."""
     slot_count: int | None = None
 
 
@@ -35,28 +35,28 @@ class _Version(msgspec.Struct):
 
 
 def detect(wire: Wire, model: str | None) -> Detected:
-    """Ask a server what it is.
+    """Ask a server for its engine, model and context size.
 
     Parameters
     ----------
     wire : Wire
         Connection to the server.
     model : str or None
-        Name of the model to use. None takes the only model that the server lists.
+        Name of the model to use. With None, the server must list at most one model, which is used.
 
     Returns
     -------
     Detected
-        Members that the server does not report are None.
+        The facts that the server reports. All others are None.
 
     Raises
     ------
     ServerUnreachable, ServerTimeout
         No server accepts connections at the address.
     ServerRefused
-        The server needs a key and got none, or it rejects the key.
+        The server requires an API key and none was sent, or the server rejects the key.
     InvalidConfig
-        The server lists several models and `model` is None, or it does not list `model`.
+        The server lists several models and `model` is None, or the server's list does not contain `model`.
     """
     timeout = min(limit for limit in (wire.timeout.connect, wire.timeout.read, PATIENCE) if limit is not None)
     try:
@@ -103,17 +103,17 @@ def _build(wire: Wire, path: str, timeout: float | None) -> str | None:
 
 
 def _raise_if_fatal(error: ServerError, wire: Wire, timeout: float | None) -> None:
-    """Raise an error of the first question if it shows that no request will be answered."""
+    """Raise the error of the first request if it means that all later requests will fail, too."""
     if isinstance(error, ServerUnreachable) or (isinstance(error, ServerTimeout) and is_connect_timeout(error.__cause__)):
         raise error
     _raise_if_key_refused(error, wire, timeout)
 
 
 def _raise_if_key_refused(error: ServerError, wire: Wire, timeout: float | None) -> None:
-    """Raise the server's refusal if it refuses completions because of the key.
+    """Raise `ServerRefused` if the server refuses completions because the API key is missing or wrong.
 
-    Some servers protect only the model list or the properties. The completion has an empty body, so that nothing is generated:
-    servers check the key before the body.
+    `error` may come from an endpoint that only some keys may read, so a completion is requested as well. Its body is an empty
+    object: servers check the key first and then reject the body, so nothing is generated.
     """
     if not isinstance(error, ServerRefused) or error.status not in KEY_REFUSED:
         return

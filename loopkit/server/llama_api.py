@@ -1,6 +1,7 @@
 """The endpoints of llama-server: properties, models, slots, counters, templates, tokens.
 
-Each function asks one endpoint and returns a typed answer, or raises. Callers choose which errors to tolerate.
+Each function sends one request and returns the decoded response, or raises a `ServerError`. Callers choose which errors to
+tolerate.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ T = TypeVar("T")
 
 
 class Client(Protocol):
-    """What these functions need of a connection to a server."""
+    """The members of a connection that the functions of this module use. `Wire` has them."""
 
     url: str
     """Base URL, without a final slash."""
@@ -59,7 +60,7 @@ class _Generation(msgspec.Struct):
 
 
 class Props(msgspec.Struct):
-    """Properties of a llama-server; None or empty where the server does not report one."""
+    """Properties of a llama-server. A property that the server does not report is None or empty."""
 
     default_generation_settings: _Generation | None = None
     total_slots: int | None = None
@@ -78,32 +79,32 @@ class Props(msgspec.Struct):
 
 
 class Model(msgspec.Struct):
-    """One entry of the model list; None where the server does not report a member."""
+    """One entry of the server's model list. A member that the server does not report is None."""
 
     id: str | None = None
     owned_by: str | None = None
     max_model_len: int | None = None
     meta: dict[str, Any] | None = None
-    """What llama.cpp reports of the model file, such as ``n_vocab`` and ``n_ctx_train``."""
+    """Facts about the model file that llama.cpp reports, such as ``n_vocab`` and ``n_ctx_train``."""
 
     def number(self, name: str) -> int | None:
-        """Return an integer of `meta`; None if it is missing."""
+        """Return the integer called `name` in `meta`; None if it is missing or not an integer."""
         value = (self.meta or {}).get(name)
         return value if type(value) is int else None
 
 
 class SlotState(msgspec.Struct, frozen=True):
-    """State of one slot of a llama-server; None where the server does not report it."""
+    """State of one slot of a llama-server. A member that the server does not report is None."""
 
     id: int
     busy: bool = msgspec.field(name="is_processing", default=False)
-    """True while it processes a request."""
+    """True while the slot processes a request."""
     context_size: int | None = msgspec.field(name="n_ctx", default=None)
-    """Tokens that it can hold."""
+    """Largest number of tokens in the slot."""
     tokens: int | None = msgspec.field(name="n_prompt_tokens", default=None)
-    """Tokens that it holds of its last conversation; None if it was never used."""
+    """Number of tokens in the slot from its last conversation; None if the slot was never used."""
     task: int | None = msgspec.field(name="id_task", default=None)
-    """Number of its last request, counted by the server."""
+    """Number of the slot's last request. The server numbers its requests."""
 
 
 class TokenPiece(msgspec.Struct):
@@ -111,7 +112,7 @@ class TokenPiece(msgspec.Struct):
 
     id: int
     piece: str | list[int]
-    """Text, or bytes where they are not valid UTF-8 by themselves."""
+    """The token's text, or a list of byte values if the bytes alone are not valid UTF-8."""
 
     @property
     def data(self) -> bytes:
@@ -136,16 +137,16 @@ class _Prompt(msgspec.Struct):
 
 
 def ask(client: Client, path: str, answer: type[T], body: bytes | None = None, *, timeout: float | None = None) -> T:
-    """Ask one endpoint and decode its JSON answer.
+    """Send a request to one endpoint and return the decoded JSON response.
 
     Parameters
     ----------
     client : Client
         Connection to the server.
     path : str
-        Path below the server's base URL, with its query.
+        Path below the server's base URL, including the query string.
     answer : type
-        Type to decode to. Members that it does not declare are ignored.
+        Type of the returned value. Members of the response that the type does not declare are ignored.
     body : bytes, optional
         JSON to post. Without it the request is a GET.
     timeout : float, optional
@@ -154,7 +155,7 @@ def ask(client: Client, path: str, answer: type[T], body: bytes | None = None, *
     Raises
     ------
     ServerError
-        The server is unreachable, too slow, refuses, or answers with something else.
+        The server is unreachable or too slow, refuses the request, or sends a response that is not of the type `answer`.
     """
     data = client.ask(client.url + path, body, timeout=timeout)
     try:
@@ -168,17 +169,17 @@ def _unexpected(client: Client, path: str, error: Exception) -> ServerRefused:
 
 
 def props(client: Client, *, timeout: float | None = None) -> Props:
-    """Return the server's properties that loopkit uses."""
+    """Return those properties of the server that loopkit uses."""
     return ask(client, PROPS, Props, timeout=timeout)
 
 
 def raw_props(client: Client) -> dict[str, Any]:
-    """Return all of the server's properties, as it reports them."""
+    """Return all properties that the server reports, decoded but otherwise unchanged."""
     return ask(client, PROPS, dict[str, Any])
 
 
 def models(client: Client, *, timeout: float | None = None) -> list[Model]:
-    """Return the models that the server lists. Entries of another shape are left out."""
+    """Return the models that the server lists, without entries that cannot be decoded."""
     path = client.api.removeprefix(client.url) + MODELS
     found = []
     for entry in ask(client, path, _Models, timeout=timeout).data:
@@ -193,7 +194,7 @@ def slots(client: Client, timeout: float | None = None) -> list[SlotState]:
 
 
 def metrics(client: Client, timeout: float | None = None) -> dict[str, float]:
-    """Return the server's counters and gauges by name, without llama.cpp's prefix. They start at 0 with the server."""
+    """Return the server's counters and gauges by name, without the prefix ``llamacpp:``. They are 0 when the server starts."""
     text = client.ask(client.url + METRICS, timeout=timeout).decode("utf-8", "replace")
     try:
         return {name: float(value) for name, value in _METRIC.findall(text)}
@@ -202,17 +203,17 @@ def metrics(client: Client, timeout: float | None = None) -> dict[str, float]:
 
 
 def save_slot(client: Client, slot: int, filename: str) -> int:
-    """Write a slot's KV state to the server's slot directory. Return its number of tokens."""
+    """Write a slot's KV cache to a file in the server's slot directory, and return the number of tokens written."""
     return _slot_action(client, slot, "save", "n_saved", filename)
 
 
 def restore_slot(client: Client, slot: int, filename: str) -> int:
-    """Load a slot's KV state from the server's slot directory. Return its number of tokens."""
+    """Load a slot's KV cache from a file in the server's slot directory, and return the number of tokens loaded."""
     return _slot_action(client, slot, "restore", "n_restored", filename)
 
 
 def erase_slot(client: Client, slot: int) -> int:
-    """Erase a slot's KV state. Return the number of tokens erased."""
+    """Erase a slot's KV cache, and return the number of tokens erased."""
     return _slot_action(client, slot, "erase", "n_erased", None)
 
 
@@ -229,7 +230,7 @@ def _slot_action(client: Client, slot: int, action: str, count: str, filename: s
 
 
 def apply_template(client: Client, body: bytes, *, timeout: float | None = None) -> str:
-    """Return the prompt that the server renders from a chat completion's body."""
+    """Return the prompt that the server renders from the body of a chat completion request."""
     return ask(client, TEMPLATE, _Prompt, body, timeout=timeout).prompt
 
 
@@ -243,17 +244,17 @@ def tokenize(
     client : Client
         Connection to the server.
     content : str or sequence of str and int
-        A text, or several texts and token ids.
+        A text, or a sequence of texts and token ids, which are joined.
     add_special : bool
-        Add the tokens that the model wants before and after each prompt, as the chat endpoint does.
+        Add the special tokens that the model expects before and after each prompt, as the chat endpoint does.
     parse_special : bool
-        Read control tags as the tokens that they name, as the chat endpoint does.
+        Convert each control tag in the text to its control token, as the chat endpoint does, instead of ordinary tokens.
     """
     question = {"content": content, "add_special": add_special, "parse_special": parse_special}
     return ask(client, TOKENIZE, _Tokens, encode(question)).tokens
 
 
 def token_pieces(client: Client, content: str | Sequence[str | int], *, add_special: bool = True) -> list[TokenPiece]:
-    """Return a text's tokens with the text of each. Control tags are read as tokens; see `tokenize`."""
+    """Return each token of a text with its id and its own text. Control tags become control tokens; see `tokenize`."""
     question = {"content": content, "add_special": add_special, "parse_special": True, "with_pieces": True}
     return ask(client, TOKENIZE, _Pieces, encode(question)).tokens

@@ -23,7 +23,7 @@ P = ParamSpec("P")
 
 
 def _one_timeout(function: Callable[P, Server]) -> Callable[P, Server]:
-    """Accept `connect_timeout` and `read_timeout`, the old arguments of `connect`."""
+    """Return a wrapper of `connect` that converts the old arguments `connect_timeout` and `read_timeout` to `timeout`."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Server:
@@ -46,36 +46,36 @@ def connect(
     timeout: TimeoutTypes = DEFAULT_TIMEOUT,
     transport: httpx.BaseTransport | None = None,
 ) -> Server:
-    """Connect to a server that speaks OpenAI chat completions, and ask once what it is.
+    """Connect to a server that implements OpenAI chat completions, and detect its engine, model and context size.
 
     Parameters
     ----------
     url : str
         Base URL, with or without ``/v1``.
     api_key : str, optional
-        Sent as a bearer token. No repr, error or log contains it.
+        API key, sent as a bearer token. It is kept out of reprs, errors and logs.
     model : str, optional
-        Name of the model. Needed if the server has several.
+        Name of the model. Required if the server has several models.
     headers : mapping of str to str, optional
-        Sent with each request.
+        HTTP headers to send with each request.
     timeout : float, httpx.Timeout or None
         Time-outs as in httpx, in seconds. The default is 10 s to connect and 300 s without data.
     transport : httpx.BaseTransport, optional
-        Sends the requests, as in httpx. It is closed with the server.
+        Transport that sends the requests, as in httpx. `Server.close` closes it.
 
     Returns
     -------
     Server
-        What the server does not report is None.
+        The connected server. Attributes that the server does not report are None.
 
     Raises
     ------
     ServerUnreachable
         No server accepts connections at the address.
     ServerRefused
-        The server needs a key and got none, or it rejects the key.
+        The server requires an API key and none was sent, or the server rejects the key.
     InvalidConfig
-        An argument cannot be used, or the server has several models and none was chosen.
+        An argument has an invalid value, or the server has several models and `model` is None.
 
     Examples
     --------
@@ -107,31 +107,32 @@ def serve(
     Parameters
     ----------
     model : str or path
-        ``"smollm2"``, ``"tiny"`` (created on the spot: exact cache, meaningless words), or the path of a GGUF file.
+        ``"smollm2"``, ``"tiny"``, or the path of a GGUF file. ``"tiny"`` is a generated model: its cache counts are exact, but
+        its answers are meaningless.
     slots : int
         Number of conversations that keep their cache at the same time.
     context : int
-        Tokens per slot. A model trained on fewer gets fewer, with a warning.
+        Tokens per slot. If the model was trained on fewer, each slot has fewer, and a warning reports it.
     template : str or path, optional
         Chat template to use instead of the model's: its text, or the path of a file. A str without a brace is a path.
     cache_ram_mib : int
-        MiB of host memory for conversations that lost their slot; 0 for none.
+        MiB of host memory that keep the KV cache of conversations without a slot; 0 turns this off.
     slot_dir : path, optional
-        Directory for saved slots. By default a private one that is removed at the end.
+        Directory for saved slots. By default a private directory, which is removed when the server stops.
     **parameters
-        Parameters of llama.cpp, by the names of ``xllamacpp.CommonParams``, such as ``kv_unified`` or ``swa_full``.
+        Parameters of llama.cpp, named as in ``xllamacpp.CommonParams``, such as ``kv_unified`` or ``swa_full``.
 
     Returns
     -------
     Server
-        It stops with `Server.close`, at the end of its ``with`` block, or with this process.
+        The running server. It stops with `Server.close`, at the end of its ``with`` block, or when this process ends.
 
     Raises
     ------
     InvalidConfig
-        An argument cannot be used. An unknown parameter is answered with the nearest known names.
+        An argument has an invalid value or an unknown name. For an unknown name, the message lists the nearest known ones.
     ServerNotStarted
-        The extra ``local`` is not installed, or the process ended before it accepted connections.
+        The extra ``local`` is not installed, or the server's process ended or hung before it accepted connections.
     ModelUnavailable
         The model file is missing and cannot be downloaded.
 
@@ -150,12 +151,12 @@ def serve(
     child = start_child(file, slot_dir=slot_dir, **settings)
     try:
         wire = Wire(child.url, api_key=child.key, ended=child.gone)
-        context_size = llama_api.props(wire).context_size  # llama.cpp rounds it up
+        context_size = llama_api.props(wire).context_size  # llama.cpp rounds the requested size up
     except BaseException:
         child.close()
         raise
     if warn_of_shorter_context(file.name, asked=context, actual=context_size):
-        settings["context"] = context_size  # `Server.another` does not warn again
+        settings["context"] = context_size  # so that `Server.another` does not warn again
     unified = bool(parameters.get("kv_unified"))
     return Server(
         wire,

@@ -1,1 +1,1 @@
-"""Completions: messages and usage, assembled from streams, fragments and tool calls."""
+"""Completions: the message, tool calls and usage of a response, assembled from a stream or a body."""

@@ -1,8 +1,9 @@
 """Assembly of a completion from the events of a stream, or from a response that was not streamed.
 
-`Assembly` takes the text of each event, and returns typed deltas and finally a `Completion`. Its message is exactly what the
-server returned: null, empty and absent values differ, reasoning keeps its member name, and unknown members keep their bytes and
-order. A response that is not final raises an error.
+`Assembly` takes the text of each event and returns deltas, and at the end a `Completion`. The completion's message is exactly
+what the server returned: null, empty and missing values stay different, the member with the reasoning keeps its name, and
+unknown members keep their bytes and order. A stream that ends without a finish reason and without ``[DONE]`` is incomplete and
+raises `StreamCut`.
 """
 
 from __future__ import annotations
@@ -30,27 +31,31 @@ REASONING = ("reasoning_content", "reasoning")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """A final response: the message as the server returned it, its usage and other facts that the server reported."""
+    """A complete response: the message as the server returned it, the usage, and other facts that the server reported.
+
+    A member of the message that the server did not send is ``UNSET``, in contrast to None for null.
+    """
 
     content: str | UnsetType | None = UNSET
     reasoning_content: str | UnsetType | None = UNSET
     tool_calls: Raw | UnsetType = UNSET
     extra: Extra | UnsetType = UNSET
     replaced: int = 0
-    "Number of lone surrogates that were replaced by U+FFFD."
+    "Number of lone surrogates in the message that were replaced by U+FFFD."
     usage: Usage = field(default_factory=Usage)
     reported: Raw | UnsetType = UNSET
-    "Usage as the server reported it, if it is inconsistent."
+    "The usage as the server reported it, if its counts are inconsistent; otherwise ``UNSET``."
     usage_fault: str | None = None
-    "Why the reported usage is inconsistent."
+    "Text that names the inconsistencies of the reported usage; None if there are none."
     finish_reason: str | None = None
     response_id: str | None = None
     model: str | None = None
     build: str | None = None
-    "The server's ``system_fingerprint``."
+    "The response's ``system_fingerprint``, which identifies the server's version."
     attempts: int = 1
+    "Number of times that the request was sent, including the retries."
     elapsed_ms: float = 0.0
-    "Milliseconds of the whole call, including the waits between attempts."
+    "Milliseconds that `Server.complete` took, including the waits between attempts."
 
     @property
     def text(self) -> str:
@@ -58,17 +63,17 @@ class Completion:
         return self.content if isinstance(self.content, str) else ""
 
     def assistant(self, time: str) -> Assistant:
-        """Return the record of this message.
+        """Return this message as a record for the log.
 
         Parameters
         ----------
         time : str
-            When the completion ended, in RFC 3339 format.
+            Time when the completion ended, in RFC 3339 format.
 
         Returns
         -------
         Assistant
-            A record for the log.
+            The record.
 
         Examples
         --------
@@ -115,12 +120,14 @@ class _Chunk(msgspec.Struct):
 class Assembly:
     """Builder of one completion from the events of a stream.
 
+    Call `feed` with each event, and then `finish`.
+
     Parameters
     ----------
     url : str
-        The server's base URL, for errors.
+        The server's base URL, for error messages.
     first_call : int
-        Number of the first tool call in the session. Missing call ids are made from it.
+        Number of this completion's first tool call, counted over the session. It is used to generate missing call ids.
 
     Examples
     --------
@@ -143,7 +150,7 @@ class Assembly:
         self._facts: dict[str, str] = {}
         self._has_choice = self._has_message = False
         self.received = 0
-        "Number of events so far."
+        "Number of events received so far."
         self.finish_reason: str | None = None
         self.done = False
         "True once the server has sent ``[DONE]``."
@@ -159,21 +166,21 @@ class Assembly:
         Parameters
         ----------
         data : str
-            The event's data.
+            Data of the event: JSON, or ``[DONE]``.
         event : str
-            The event's type, if it has one.
+            Type of the event; empty if it has none.
 
         Returns
         -------
         list of Delta
-            What the event adds to the response.
+            The pieces of text, reasoning and tool calls that the event adds, and the progress that it reports.
 
         Raises
         ------
         ServerRefused, ContextExceeded
-            The event contains an error.
+            The event contains an error of the server.
         StreamCut
-            The event is not part of a chat completion.
+            The event cannot be decoded as part of a chat completion.
         """
         data = data.strip(" \t\r\n")
         if self.done or not data:
@@ -244,17 +251,17 @@ class Assembly:
         return [*([ReasoningDelta(reasoning)] if reasoning else []), *([TextDelta(text)] if text else [])]
 
     def finish(self) -> Completion:
-        """Return the completion after the last event.
+        """Return the completion. Call this after the last event.
 
         Returns
         -------
         Completion
-            The final response.
+            The complete response.
 
         Raises
         ------
         StreamCut
-            The stream had neither a ``finish_reason`` nor ``[DONE]``, or it had no choice.
+            The stream ended early, without a ``finish_reason`` or ``[DONE]``, or no event had an element in ``choices``.
         """
         if not self._has_choice:
             raise self._cut("it has no choice")
@@ -296,17 +303,19 @@ class Assembly:
         )
 
     def finish_unstreamed(self) -> Completion:
-        """Return the completion of a response that was not streamed. Without a ``finish_reason``, it is final if it has content.
+        """Return the completion of a response that was not streamed.
+
+        A response without a ``finish_reason`` counts as complete if it has text, reasoning or tool calls.
 
         Returns
         -------
         Completion
-            The final response.
+            The complete response.
 
         Raises
         ------
         StreamCut
-            The response has no message, or is not final.
+            The response has no message, or is incomplete.
         """
         if self._has_choice and not self._has_message:
             raise self._cut("it has no message")
@@ -325,7 +334,7 @@ def _newer(old: Raw, new: Raw) -> Raw:
 def _mapping(raw: Raw) -> dict[str, Any] | None:
     try:
         value = decode(bytes(raw)) if bytes(raw) else None
-    except ValueError:  # such as a number beyond 64 bits and every float, which no log can store
+    except ValueError:  # for example a number that exceeds both 64 bits and the range of a float, which a log cannot store
         return None
     return value if isinstance(value, dict) else None
 
@@ -338,21 +347,21 @@ def parse_completion(data: bytes, url: str, *, first_call: int = 1) -> Completio
     data : bytes
         Body of the response.
     url : str
-        The server's base URL, for errors.
+        The server's base URL, for error messages.
     first_call : int
-        Number of the first tool call in the session. Missing call ids are made from it.
+        Number of this completion's first tool call, counted over the session. It is used to generate missing call ids.
 
     Returns
     -------
     Completion
-        The final response.
+        The complete response.
 
     Raises
     ------
     ServerRefused, ContextExceeded
-        The response contains an error.
+        The response contains an error of the server.
     StreamCut
-        The response is not a chat completion, or not final.
+        The response is not a chat completion, or it is incomplete.
 
     Examples
     --------

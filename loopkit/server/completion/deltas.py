@@ -1,6 +1,6 @@
 """Deltas: what one event adds to a completion.
 
-`Assembly` returns them, and a caller's ``on_delta`` is called with them.
+`Assembly` creates deltas from the events of a stream. `Server.complete` calls its argument ``on_delta`` with each.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ __all__ = ["Delta", "Progress", "ReasoningDelta", "TextDelta", "ToolCallDelta"]
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of the response's text, in whole characters."""
+    """A piece of the response's text. It never ends in the middle of a character."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """A piece of the reasoning, in whole characters."""
+    """A piece of the model's reasoning. It never ends in the middle of a character."""
 
     text: str
 
@@ -32,23 +32,23 @@ class ToolCallDelta:
     index: int
     "Position of the call in its message, from 0."
     name: str | None
-    "The tool's name in the first delta of the call, else None."
+    "Name of the tool in the first delta of a call; None in later ones."
     arguments: str
-    "Text added to the arguments; may be empty."
+    "Text to append to the call's arguments; may be empty."
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of llama.cpp in the prompt."""
+    """Progress of llama.cpp while it processes the prompt."""
 
     total: int
-    "Tokens of the prompt."
+    "Number of tokens in the prompt."
     cached: int
-    "Tokens taken from the cache."
+    "Number of tokens taken from the cache."
     processed: int
-    "Tokens done so far, cached ones included."
+    "Number of tokens processed so far, including the cached ones."
     ms: float
-    "Milliseconds so far."
+    "Milliseconds since the server began to process the prompt."
 
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | Progress

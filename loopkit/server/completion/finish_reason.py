@@ -9,7 +9,7 @@ __all__ = ["finish_reason"]
 
 
 def finish_reason(response: Mapping[str, Any]) -> str | None:
-    """Return why the model stopped, from a response or a stream event. None if it does not say.
+    """Return the finish reason in a response or in one event of a stream.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ def finish_reason(response: Mapping[str, Any]) -> str | None:
     Returns
     -------
     str or None
-        The reason as reported, for example ``"stop"``, ``"end_turn"`` or ``"max_output_tokens"``.
+        The reason as reported, for example ``"stop"``, ``"end_turn"`` or ``"max_output_tokens"``. None if there is no reason.
 
     Examples
     --------

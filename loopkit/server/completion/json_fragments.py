@@ -1,8 +1,11 @@
 """JSON objects in fragments: decoding, merging, and repair of characters that a server cut in two.
 
-A value is text (a decoded JSON string) or bytes (any other JSON value as the server wrote it, so that numbers and the order of
-members are kept). The two surrogates of a character outside the basic plane may arrive in different fragments. They are joined
-first. A surrogate that is still alone is replaced by U+FFFD and counted.
+A stream sends an object such as a message in fragments, each with some members or parts of them. This module represents the value
+of a member in one of two ways. A JSON string is decoded to a str. Any other JSON value stays in bytes as the server wrote it, so
+the spelling of numbers and the order of members are kept.
+
+JSON writes a character such as an emoji as a pair of surrogates, and the two may arrive in different fragments. Fragments are
+therefore joined first. Then a surrogate that has no partner is replaced by U+FFFD and counted.
 """
 
 from __future__ import annotations
@@ -32,12 +35,12 @@ def replace_surrogate_escapes(text: str) -> tuple[str, int]:
     Parameters
     ----------
     text : str
-        JSON.
+        JSON text.
 
     Returns
     -------
     tuple of (str, int)
-        The JSON, and the number of replaced escapes.
+        The JSON text without lone surrogates, and the number of replaced escapes.
 
     Examples
     --------
@@ -69,35 +72,37 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class FragmentDecoder:
-    """Decoder of JSON with lone surrogates.
+    """Decoder of JSON that may contain lone surrogates.
 
-    msgspec rejects text with a lone surrogate. Such text is decoded twice. Values that are kept as bytes come from the text with
-    replaced surrogates. Strings come from a lenient decoding, called `loose`, so that the next fragment can complete a character.
+    msgspec rejects text with a lone surrogate. Such text is decoded twice. The first decoding replaces each lone surrogate by
+    U+FFFD; values that stay in bytes are taken from its result. The second is lenient and keeps the surrogates, so that the next
+    fragment can complete the character; strings are taken from its result, which is called the *loose form*.
     """
 
     def __init__(self) -> None:
         self.replaced = 0
-        "Number of lone surrogates in values that are kept as bytes."
+        "Number of surrogates replaced so far in values that stay in bytes."
 
     def decode(self, text: str, type: type[T]) -> tuple[T, Any]:
-        """Decode JSON.
+        """Decode JSON text strictly and, if it has lone surrogates, also leniently.
 
         Parameters
         ----------
         text : str
-            JSON.
+            JSON text.
         type : type
-            Expected type.
+            Type of the decoded value.
 
         Returns
         -------
         tuple
-            The value, and its loose form; None if the text has no lone surrogate.
+            The decoded value, and its loose form as plain Python objects. The loose form is None if the text has no lone
+            surrogate.
 
         Raises
         ------
         ValueError
-            The text is not JSON, or not of that type.
+            The text is not JSON, or its value is not of that type.
         """
         try:
             return decode(text, type), None
@@ -108,21 +113,21 @@ class FragmentDecoder:
             return decode(repaired, type), decode_lenient(text)
 
     def open(self, data: Raw, loose: Any, *, deeper: str = "") -> dict[str, Value]:
-        """Return the members of an object.
+        """Return the members of a JSON object, and count the replaced surrogates.
 
         Parameters
         ----------
         data : Raw
-            The object.
+            The object as JSON.
         loose : Any
-            Its loose form, or None.
+            The object's loose form, or None.
         deeper : str
-            Name of a member that the caller opens separately.
+            Name of a member that the caller opens separately. Its surrogates are not counted here.
 
         Returns
         -------
         dict of str to Value
-            The members.
+            The members by name: strings decoded, all other values as JSON in bytes.
         """
         opened: dict[str, Value] = {}
         for name, raw in decode(bytes(data), dict[str, Raw]).items():
@@ -137,38 +142,38 @@ class FragmentDecoder:
 
 
 class TextBuffer:
-    """Text in fragments, returned in whole characters: half a character waits for its other half."""
+    """Buffer that joins fragments of text. If a fragment ends in half a character, the half waits for the next fragment."""
 
     def __init__(self) -> None:
         self._half = ""
 
     def push(self, text: str) -> str:
-        """Add a fragment, and return the text that is complete."""
+        """Add a fragment, and return the text that now consists of whole characters."""
         text = self._half + text
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         return replace_surrogates(text[:-1] if self._half else text)[0]
 
     def flush(self) -> str:
-        """Return U+FFFD if half a character is left at the end, else an empty text."""
+        """Return U+FFFD if half a character is left in the buffer, else an empty str. The buffer is then empty."""
         half, self._half = self._half, ""
         return "\ufffd" if half else ""
 
 
 class Members:
-    """The members of one object, collected from its fragments, in the order of their first occurrence."""
+    """Collector of one object's members. It keeps all fragments of each, and the order in which the members first occurred."""
 
     def __init__(self) -> None:
         self.values: dict[str, list[Value]] = {}
 
     def add(self, fragment: Mapping[str, Value]) -> None:
-        """Add the members of a fragment."""
+        """Append the values of a fragment to those already collected."""
         for name, value in fragment.items():
             self.values.setdefault(name, []).append(value)
 
     def pop_text(self, name: str) -> tuple[str | None, int] | None:
-        """Remove a member and return its text (or None for null) and the number of replaced characters.
+        """Remove a member and return its text (None for null) and the number of replaced surrogates.
 
-        Return None, and keep the member, if it is missing or neither text nor null.
+        If the member is missing, or is neither text nor null, leave it unchanged and return None.
         """
         values = self.values.get(name)
         if values is None or not all(isinstance(value, str) or value == NULL for value in values):
@@ -179,19 +184,19 @@ class Members:
 
 
 def join(name: str, values: list[Value]) -> tuple[bytes, int]:
-    """Merge the fragments of one value. Texts and arrays are joined; of other values, the last one that is not null is used.
+    """Merge the fragments of one member. Strings and arrays are joined. For other types, the last value that is not null is used.
 
     Parameters
     ----------
     name : str
-        Name of the member, for errors.
+        Name of the member, for error messages.
     values : list of Value
-        The fragments.
+        The fragments in order.
 
     Returns
     -------
     tuple of (bytes, int)
-        JSON, and the number of replaced characters.
+        The merged value as JSON, and the number of replaced surrogates.
 
     Raises
     ------

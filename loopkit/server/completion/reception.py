@@ -17,28 +17,29 @@ __all__ = ["receive"]
 
 
 def receive(response: Response, url: str, on_delta: Callable[[Delta], object] | None, *, first_call: int) -> Completion:
-    """Receive a completion to its end.
+    """Read a response to its end and return the completion.
 
     Parameters
     ----------
     response : Response
-        A response that has begun.
+        A response whose head has been received. It may be a stream or a JSON body.
     url : str
-        The server's base URL, for errors.
+        The server's base URL, for error messages.
     on_delta : callable or None
-        Called with each delta as it arrives.
+        Called with each delta of a stream as it arrives.
     first_call : int
-        Number of the first tool call in the session. Missing call ids are made from it.
+        Number of this completion's first tool call, counted over the session. It is used to generate missing call ids.
 
     Returns
     -------
     Completion
-        The final response. ``usage.ttft_ms`` is the time from the start of the attempt to the first delta other than `Progress`.
+        The complete response. For a stream, ``usage.ttft_ms`` is the time from the start of the attempt to the first delta that
+        is not `Progress`.
 
     Raises
     ------
     StreamCut, ServerTimeout, ServerRefused, ContextExceeded
-        The response is not final, or the server refused.
+        The response ended early or timed out, the server refused the request, or the prompt exceeds the context.
     """
     if not response.is_stream:
         return parse_completion(response.body(), url, first_call=first_call)
@@ -51,7 +52,7 @@ def receive(response: Response, url: str, on_delta: Callable[[Delta], object] | 
         except (StreamCut, ServerTimeout):
             if not assembly.final:
                 raise
-            event = None  # the response is complete; only the end of the stream is missing
+            event = None  # the completion has its finish reason, so it is complete although the stream broke off
         if event is None:
             break
         for delta in assembly.feed(event.data, event.event):

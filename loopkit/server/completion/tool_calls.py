@@ -1,7 +1,8 @@
 """Tool calls in fragments: assignment of fragments to calls, and the complete calls.
 
-Servers differ. An index may be missing or always 0. An id may be in the first fragment, in all of them, in two calls, or missing.
-Arguments may be text in fragments, or an object. If a fragment could start a call or continue one, its id and name decide.
+A stream sends each tool call in fragments, and servers differ in how they identify the call of a fragment. The index may be
+missing or always 0. The id may be in the first fragment, in all fragments, the same for two calls, or missing. The arguments may
+be pieces of text, or an object. If a fragment could start a call or continue one, its id and name decide.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from loopkit.server.completion.json_fragments import NULL, FragmentDecoder, Memb
 
 __all__ = ["ToolCalls"]
 
-_LABELS = ("id", "type", "name")  # sent whole, once or in every fragment
+_LABELS = ("id", "type", "name")  # members that servers never split; they send them once, or again in every fragment
 
 
 def _label(fragment: dict[str, Value], name: str) -> str | None:
@@ -24,7 +25,10 @@ def _label(fragment: dict[str, Value], name: str) -> str | None:
 
 
 def _arguments(fragment: dict[str, Value]) -> str | None:
-    """Return the text of a fragment's arguments. An object is kept as the server wrote it."""
+    """Return the arguments in one fragment of a tool call, or None if it has none.
+
+    If the server sent a JSON object instead of a string, return its JSON text without white space.
+    """
     value = fragment.get("arguments", NULL)
     if isinstance(value, str):
         return value
@@ -32,7 +36,7 @@ def _arguments(fragment: dict[str, Value]) -> str | None:
 
 
 class _Call:
-    """One tool call, with the members of its function."""
+    """One tool call, collected from its fragments."""
 
     def __init__(self) -> None:
         self.id: str | None = None
@@ -50,7 +54,7 @@ class _Call:
             members.add({name: value for name, value in new.items() if name not in _LABELS or name not in members.values})
 
     def is_whole(self) -> bool:
-        """Return True if the arguments are a complete JSON object."""
+        """Return True if the arguments received so far are a complete JSON object."""
         text = "".join(self.arguments).strip()
         if not (text.startswith("{") and text.endswith("}")):
             return False
@@ -61,9 +65,10 @@ class _Call:
         return True
 
     def render(self, id: str) -> tuple[dict[str, Any], int]:
-        """Return the call as it is logged and sent, and the number of replaced characters."""
+        """Return the complete call, as an element of a message's ``tool_calls``, and the number of replaced surrogates."""
         text, in_text = replace_surrogates("".join(self.arguments) if self.arguments else "{}")
-        text, in_escapes = replace_surrogate_escapes(text)  # a server that parses the arguments rejects the escape too
+        # The arguments are JSON inside a string. A server that parses them would reject an escaped lone surrogate, too.
+        text, in_escapes = replace_surrogate_escapes(text)
         name, in_name = replace_surrogates(self.name or "")
         function, in_function = _merge(self.function, {"name": name, "arguments": text})
         call, in_call = _merge(self.members, {"id": id, "function": function})
@@ -71,7 +76,10 @@ class _Call:
 
 
 def _merge(members: Members, known: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return the members in their order, with the values of `known` where it has one. Missing known members come first."""
+    """Return the merged members in the server's order, and the number of replaced surrogates.
+
+    Values in `known` replace the server's. Members that only `known` has come first.
+    """
     rendered = {name: value for name, value in known.items() if name not in members.values}
     replaced = 0
     for name, values in members.values.items():
@@ -85,7 +93,7 @@ def _merge(members: Members, known: dict[str, Any]) -> tuple[dict[str, Any], int
 
 
 class ToolCalls:
-    """The tool calls of one message."""
+    """The tool calls of one message, collected from fragments."""
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
@@ -95,23 +103,24 @@ class ToolCalls:
         return len(self._calls)
 
     def add(self, data: Raw, loose: Any, decoder: FragmentDecoder, *, whole: bool) -> tuple[int, str | None, str]:
-        """Add a fragment.
+        """Add a fragment to the call that it belongs to, or start a new call with it.
 
         Parameters
         ----------
         data : Raw
-            An element of ``tool_calls``.
+            The fragment: one element of ``tool_calls`` as JSON.
         loose : Any
-            Its loose form; see `FragmentDecoder`.
+            The fragment's loose form, or None; see `FragmentDecoder`.
         decoder : FragmentDecoder
-            Opens the fragment.
+            Decoder of the message that contains the fragment.
         whole : bool
-            Whether the fragment is a complete call, from a response that was not streamed.
+            True if the fragment is a complete call, from a response that was not streamed.
 
         Returns
         -------
         tuple of (int, str or None, str)
-            Position of the call, its name if this fragment starts it, and the text added to its arguments.
+            Position of the call in the message, the call's name (None if the fragment continues a call), and the text that the
+            fragment adds to the call's arguments.
         """
         fragment = decoder.open(data, loose, deeper="function")
         function: dict[str, Value] = {}
@@ -130,7 +139,7 @@ class ToolCalls:
         return self._calls.index(call), call.name or "" if begins else None, arguments or ""
 
     def _current(self, index: Value, id: str | None, name: str | None, arguments: str | None) -> _Call | None:
-        """Return the call that a fragment continues; None if it starts one."""
+        """Return the call that a fragment with these values continues; None if the fragment starts a new call."""
         if index != NULL:
             current = self._by_index.get(index)
         elif id:
@@ -149,13 +158,13 @@ class ToolCalls:
         Parameters
         ----------
         first_call : int
-            Number of the message's first call in the session. A missing or repeated id becomes ``call_<n>``, with the call's
-            number.
+            Number of the message's first call, counted over the session. A call whose id is missing or repeated gets the id
+            ``call_<n>``, where ``n`` is the number of the call.
 
         Returns
         -------
         tuple of (Raw, int)
-            The array, and the number of replaced characters.
+            The value for ``tool_calls``, and the number of replaced surrogates.
         """
         reported = {call.id for call in self._calls}
         used: set[str] = set()

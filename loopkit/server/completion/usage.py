@@ -1,8 +1,9 @@
 """Usage dialects: token counts of every API, llama.cpp's timings, and counts that contradict each other.
 
-A dialect is recognised by the members of the response, not by the name of the server. It defines whether the prompt count
-includes the cached tokens. Null and absent counts are None. Inconsistent counts are reported, so that the caller can keep the
-server's own usage.
+A dialect describes how one family of servers reports token counts: the names of the members, and whether the prompt count
+includes the cached tokens. It is recognised by the names of the members in the response, not by the name of the server. Counts
+that are null or missing become None. If counts contradict each other, `normalise` also returns why, so that the caller can keep
+the server's original usage.
 """
 
 from __future__ import annotations
@@ -14,24 +15,27 @@ from loopkit.contract.records import Usage
 
 __all__ = ["DIALECTS", "Dialect", "Normalised", "normalise"]
 
-LARGEST = 1 << 53  # every JSON reader represents integers up to this exactly, and sums of counts fit a record
+LARGEST = 1 << 53  # every JSON reader represents integers up to this number exactly, and a record can store sums of such counts
 
 
 class Dialect(NamedTuple):
-    """The members in which one family of servers reports its counts. Of several members, the first with a number is used."""
+    """Names of the members in which one family of servers reports its counts.
+
+    A dot separates nested names. If several names are listed for a count, the first one with a number is used.
+    """
 
     name: str
     marks: tuple[str, ...]
-    "Members that identify the dialect. One of them is enough. The first matching dialect of the table is used."
+    "Members that identify the dialect. One of them is enough. `DIALECTS` is searched in order."
     inclusive: bool
-    "Whether the prompt count includes cached and cache-written tokens."
+    "True if the prompt count includes the tokens read from the cache and those written to it."
     prompt: str
     completion: str
     cached: tuple[str, ...]
     written: tuple[str, ...]
     reasoning: tuple[str, ...]
     fresh: tuple[str, ...] = ()
-    "Prompt tokens that were not cached; used only to check the counts."
+    "Names of the count of prompt tokens that were not cached. It is used only to check the other counts."
 
 
 DIALECTS = (
@@ -46,7 +50,7 @@ DIALECTS = (
             "prompt_cache_hit_tokens",  # DeepSeek
             "cached_tokens",  # Moonshot
             "num_cached_tokens",  # Mistral
-            "cache_read_input_tokens",  # gateways to Anthropic that compute the prompt's total
+            "cache_read_input_tokens",  # gateways to Anthropic that add up the tokens of the prompt themselves
         ),
         written=(
             "prompt_tokens_details.cache_write_tokens",  # OpenAI, OpenRouter
@@ -54,7 +58,7 @@ DIALECTS = (
             "prompt_tokens_details.cache_creation_tokens",  # LiteLLM
             "cache_creation_input_tokens",
         ),
-        reasoning=("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),  # the second: SGLang
+        reasoning=("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),  # SGLang uses the second name
         fresh=("prompt_cache_miss_tokens",),  # DeepSeek
     ),
     Dialect(
@@ -81,17 +85,18 @@ DIALECTS = (
 
 
 class Normalised(NamedTuple):
-    """The token counts of a response."""
+    """The token counts of a response in loopkit's form, and their inconsistencies."""
 
     usage: Usage
+    "The counts, with the same names and meaning for every server."
     fault: str | None
-    "Why the counts are inconsistent; None if they are consistent."
+    "Text that names all inconsistencies of the reported counts; None if there are none."
     impossible: str | None = None
-    "Message if the cached count exceeds the prompt count that should include it, else None."
+    "Text for one inconsistency: more tokens were cached than the prompt has. None otherwise."
 
 
 class _Counts:
-    """The counts of one object, by path. A member that is not a count is added to the faults."""
+    """Reader of the counts in one object. If a member is not a count, a message about it is added to `faults`."""
 
     def __init__(self, source: Mapping[str, Any], faults: list[str]) -> None:
         self._source, self._faults = source, faults
@@ -103,7 +108,7 @@ class _Counts:
         return value
 
     def count(self, *paths: str) -> int | None:
-        """Return the first count at the paths."""
+        """Return the count at the first path that has one, or None. A path is member names separated by dots."""
         for path in paths:
             value = self._find(path)
             if isinstance(value, float) and value.is_integer():
@@ -115,7 +120,7 @@ class _Counts:
         return None
 
     def milliseconds(self, path: str) -> float | None:
-        """Return the duration at a path."""
+        """Return the number of milliseconds at a path, or None."""
         value = self._find(path)
         if type(value) in (int, float) and 0 <= value <= LARGEST:
             return float(value)
@@ -123,19 +128,20 @@ class _Counts:
 
 
 def normalise(usage: Mapping[str, Any] | None, timings: Mapping[str, Any] | None = None) -> Normalised:
-    """Return the token counts of a response in one form.
+    """Convert the token counts of any server's response to a `Usage`, and check them.
 
     Parameters
     ----------
     usage : mapping or None
         The response's ``usage``.
     timings : mapping or None
-        llama.cpp's ``timings``. Its ``cache_n`` and ``prompt_n`` take precedence over `usage`.
+        The response's ``timings``, which llama.cpp adds. Its counts ``cache_n`` and ``prompt_n`` take precedence over `usage`.
 
     Returns
     -------
     Normalised
-        The usage, and why it is inconsistent. A cached count that exceeds an inclusive prompt count becomes None.
+        The usage, and the inconsistencies of the reported counts. If more tokens are reported as cached than the prompt has, the
+        cached count becomes None.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Checks of what a server offers for a warm cache."""
+"""Checks of a server's properties and settings that help or harm prompt caching."""

@@ -1,6 +1,7 @@
 """The table of `Server.doctor`: what a server offers and lacks for a warm cache.
 
-Each check judges the answers of `loopkit.server.doctor.probes`. A check without an answer is ``unknown``.
+`loopkit.server.doctor.probes` sends the requests. Each check turns some of their responses into one row of the table. If a check
+needs a response that is missing, its state is ``unknown``.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ class Check(NamedTuple):
     check: str
     """Name of the check."""
     state: State
-    """Result of the check."""
+    """``harmful``, ``missing``, ``unknown`` or ``ok``."""
     seen: str
-    """What the server reported."""
+    """What the server's responses show."""
     then: str = ""
     """What to do; empty if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doctor:
-    """Table of checks. Print it to see all rows.
+    """Result of `Server.doctor`: a table with one row per check. Print it to see all rows.
 
     Parameters
     ----------
@@ -82,13 +83,13 @@ class Doctor:
 
 
 def examine(server: Examined) -> Doctor:
-    """Check what a server offers and lacks for a warm cache.
+    """Check which of a server's properties and settings help or harm prompt caching.
 
     Parameters
     ----------
     server : Server
-        Any server. An embedded one processes the tiny completion in a slot that no open session uses. Any other server
-        chooses the slot, and moves its tokens to the host cache if it has one.
+        Any server. An embedded server processes the test completion in a slot that no open session uses. Any other server
+        chooses a slot, and may move that slot's tokens to its host cache.
 
     Returns
     -------
@@ -98,7 +99,7 @@ def examine(server: Examined) -> Doctor:
     Raises
     ------
     ServerRefused
-        The server refuses a completion because its key is missing or wrong.
+        The server refuses a completion because the API key is missing or wrong.
     ServerUnreachable
         The server was closed with `Server.close`.
 
@@ -185,7 +186,8 @@ def _arguments(rounds: str | NoAnswer) -> Check:
 
 
 def _contains(arguments: str, prompt: str) -> bool:
-    return arguments in prompt or encode(arguments).decode()[1:-1] in prompt  # as an object, or as a JSON string
+    # The template may write the arguments as an object, or inside a JSON string.
+    return arguments in prompt or encode(arguments).decode()[1:-1] in prompt
 
 
 def _rendered(key: str, prompt: str) -> str | None:
@@ -233,9 +235,9 @@ def _host_cache(results: ProbeResults, size_mib: int | None) -> Check:
 
 
 def _memory(counts: Counts | NoAnswer, engine: str | None) -> Check:
-    """Judge by how many tokens llama.cpp processes of a prompt that it has just processed.
+    """Detect the kind of memory from the number of tokens that llama.cpp processes when it gets the same prompt again.
 
-    It is the rest after its newest checkpoint. Dense memory needs no checkpoints.
+    Dense memory reuses all tokens but the last. Other kinds continue at the newest checkpoint, and process the tokens after it.
     """
     name = "memory kind"
     if isinstance(counts, NoAnswer):

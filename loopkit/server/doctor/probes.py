@@ -1,8 +1,8 @@
 """Questions that `Server.doctor` asks a server, and their answers.
 
-All but one only read: properties, slots, models, and two conversations rendered with sentinel texts. The exception is a
-completion of one token, sent twice. A question without an answer is a `NoAnswer`. It contains no text of the server, because a
-server might repeat a key.
+A question is one request. Most only read: the properties, slots and models, and two conversations rendered with recognisable
+texts. The exception is a completion of one token, sent twice. If a request fails, its answer is a `NoAnswer`. A `NoAnswer` never
+quotes the server, because a server's message may contain the API key.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from loopkit.server.transport.refusals import KEY_REFUSED
 __all__ = ["Counts", "Examined", "NoAnswer", "ProbeResults", "probe"]
 
 PATIENCE = 10.0  # seconds for a question that needs no model
-# Two spellings of arguments: one that templates and most models write, and one with everything that a parser loses.
+# Two spellings of arguments: USUAL as templates and most models write them, UNUSUAL with details that parsing does not keep.
 USUAL, UNUSUAL = '{"zqb": "one", "zqa": 2}', '{"zqd":1.10,  "zqc": "\\u00e9"}'
 THOUGHT_IN_ROUND, THOUGHT_BEFORE = "zq thought in a round", "zq thought of a turn before"
-# Many tokens (vLLM keeps blocks of 16) in few bytes. A sliding window shorter than the prompt then differs from dense memory.
+# A short text with many tokens: enough for several of vLLM's blocks of 16 tokens, and for a sliding window to show its effect.
 TINY = "Say: 1 2 3 4 5 6 7 8 9 8 7 6 5 4 3 2 1"
 _COMPLETIONS = "/chat/completions"
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Examined(Protocol):
-    """What the doctor needs of a `Server`."""
+    """The members of a `Server` that the doctor uses."""
 
     wire: Wire
     engine: str | None
@@ -49,36 +49,36 @@ class Examined(Protocol):
 
 
 class NoAnswer(NamedTuple):
-    """Why a question has no answer, and what to do about it."""
+    """Placeholder for a missing answer, with the reason and what to do."""
 
     why: str
     then: str = ""
 
 
 class ProbeResults(NamedTuple):
-    """Answers to all questions."""
+    """Answers to all questions. A question that failed has a `NoAnswer`."""
 
     props: llama_api.Props | NoAnswer
     models: list[llama_api.Model] | NoAnswer
     rounds: str | NoAnswer
-    "Rendered prompt of a turn of two calls, with `THOUGHT_IN_ROUND`, `USUAL` and `UNUSUAL` arguments."
+    "Rendered prompt of one turn with two tool calls. It has the reasoning `THOUGHT_IN_ROUND`, and both spellings of arguments."
     turns: str | NoAnswer
-    "Rendered prompt of two turns. The first contains `THOUGHT_BEFORE`."
+    "Rendered prompt of two turns. The answer of the first has the reasoning `THOUGHT_BEFORE`."
     counts: Counts | NoAnswer
-    "Usage of the same tiny request, sent twice."
+    "Usage of the first and of the second response to the same request."
     cleared: bool | None
-    "True if a request on one slot empties another slot. None if the answers do not show it."
+    "True if a request on one slot emptied another slot, False if the other slots kept their tokens, None if unknown."
 
 
 def probe(server: Examined) -> ProbeResults:
-    """Ask a server all questions.
+    """Send all requests of the doctor, and return the answers.
 
     Raises
     ------
     ServerRefused
-        The server refuses the completion because its key is missing or wrong.
+        The server refuses the completion because the API key is missing or wrong.
     ServerUnreachable
-        This `Server` is closed.
+        This `Server` was closed.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def _no_answer(error: ServerError, path: str, *, has_key: bool) -> NoAnswer:
 
 
 def _counts(server: Examined) -> Counts | NoAnswer:
-    """Send the same tiny request twice and return what the server reports."""
+    """Send the same short request twice and return the usage of both responses."""
     slot = server.take_slot()
     if server.embedded and not server.unified and slot is None:
         return NoAnswer("every slot is in use by an open session", "Close a session and try again")
@@ -159,9 +159,10 @@ _TURNS: list[dict[str, Any]] = [
 
 
 def _rounds() -> list[dict[str, Any]]:
-    """Build a turn of two rounds with one call each, because some templates refuse more."""
+    """Return the messages of one turn with two rounds. Each has one call, because some templates refuse several at once."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "One."}]
-    for id, arguments in (("callcall1", USUAL), ("callcall2", UNUSUAL)):  # nine characters: some templates require that
+    # Some templates require call ids of nine characters.
+    for id, arguments in (("callcall1", USUAL), ("callcall2", UNUSUAL)):
         call = {"type": "function", "id": id, "function": {"name": "look", "arguments": arguments}}
         messages += [
             {"role": "assistant", "content": "", "reasoning_content": THOUGHT_IN_ROUND, "tool_calls": [call]},
@@ -171,7 +172,10 @@ def _rounds() -> list[dict[str, Any]]:
 
 
 def _cleared(before: list[llama_api.SlotState] | NoAnswer, after: list[llama_api.SlotState] | NoAnswer) -> bool | None:
-    """Return True if a request on one slot emptied another slot; None if the slots do not show it."""
+    """Return True if the request between the two states emptied a slot that it did not use.
+
+    Return False if such a slot kept its tokens, and None if no slot was used before.
+    """
     if isinstance(before, NoAnswer) or isinstance(after, NoAnswer):
         return None
     idle = {slot.id: slot for slot in before if not slot.busy and slot.task is not None}

@@ -1,1 +1,1 @@
-"""The embedded server: llama.cpp in a child process, its models, slots and templates."""
+"""The embedded server: llama.cpp in a child process, with its models, slots and templates."""

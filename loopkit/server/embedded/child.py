@@ -2,14 +2,15 @@
 
 ``loopkit.server.embedded.process`` runs this file, which imports only the standard library and ``xllamacpp``.
 
-- The first line of standard input is the configuration as JSON. It contains the key, because other users can read arguments
-  and environments.
-- The only argument is the number of a pipe, which takes one JSON line: ``{"address": …}`` or ``{"invalid": [member, why]}``.
-  Without a line the start failed, and the log has the cause.
+- Input: the first line of standard input is the configuration as JSON. The API key is passed there, because other users of the
+  machine may read command-line arguments and environments.
+- Output: the only argument is the file descriptor of a pipe. This program writes one JSON line to the pipe, either
+  ``{"address": …}`` or ``{"invalid": [parameter, why]}``. If the start fails otherwise, it writes no line, and the log contains
+  the cause.
 
-The process ends when standard input ends or when the parent's pidfd becomes readable. The pidfd is needed because a fork of the
-parent may keep the pipe open. ``prctl(PR_SET_PDEATHSIG)`` is no alternative: it fires when the *thread* that started the child
-ends.
+The process ends when standard input ends, or when the parent's pidfd (a file descriptor that refers to a process) shows that the
+parent has ended. The pidfd is needed because a fork of the parent may keep standard input open. ``prctl(PR_SET_PDEATHSIG)``
+would not do: its signal is sent when the *thread* that started the child ends.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import sys
 import threading
 from typing import Any, NoReturn
 
-# Parameters that `serve` has an argument for.
+# Parameters of llama.cpp that are arguments of `serve`, with the rest of the error message.
 _ARGUMENTS = {
     "model": "is the first argument",
     "n_ctx": "is context=, and counts per slot",
@@ -34,7 +35,7 @@ _ARGUMENTS = {
     "cpuparams_batch": "is n_threads=",
     "slot_save_path": "is slot_dir=",
 }
-# Beginnings of the names of parameters for access, files and tools, which loopkit sets itself.
+# Prefixes of parameters that only loopkit sets, because they give access to the server, to files or to tools.
 _RESERVED = (
     "api_",
     "cors_",
@@ -56,7 +57,7 @@ class _InvalidError(Exception):
 
 
 def _exit(private: str | None) -> NoReturn:
-    """Remove the private directory, which a killed parent could not do, and end this process."""
+    """Remove the private slot directory, because a killed parent cannot remove it, and end this process."""
     if private is not None:
         shutil.rmtree(private, ignore_errors=True)
     os._exit(0)
@@ -71,18 +72,18 @@ def _watch(parent: int, private: str | None) -> None:
         except ProcessLookupError:
             _exit(private)
         except OSError:
-            pass  # in a sandbox without pidfd, only the end of standard input is watched
+            pass  # a sandbox may forbid pidfd_open; then only the end of standard input is watched
     if os.getppid() != parent:
-        _exit(private)  # the parent ended before the pidfd was open, and another process may have its number now
+        _exit(private)  # the parent ended before pidfd_open, so the pidfd may refer to another process with the same number
     while True:
         ready, _, _ = select.select(watched, [], [])
-        # os.read, because the buffered sys.stdin aborts the interpreter when a failed start ends it.
+        # Use os.read: if this thread waited in sys.stdin, Python would abort when the main thread ends after a failed start.
         if ready != [0] or not os.read(0, 4096):
             _exit(private)
 
 
 def _convert(current: Any, value: Any) -> Any:
-    """Return the value with the type of the parameter's current value."""
+    """Return `value` converted to the type of `current`, the parameter's present value. Raise `_InvalidError` for other types."""
     if isinstance(current, enum.Enum):
         names = [member.name for member in type(current)]
         if value not in names:
@@ -124,17 +125,17 @@ def _set(params: Any, name: str, value: Any) -> None:
 
 
 def _serve(config: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Start the configured server. Return the reply for the parent, and the server; None if a parameter is invalid."""
+    """Start the configured server. Return the reply for the parent, and the server (None if a parameter is invalid)."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = config["model"]
-    params.model_alias = {config["name"]}  # the name in responses and logs, instead of a path of this machine
+    params.model_alias = {config["name"]}  # the model's name in responses and logs, so that they do not contain a path
     params.chat_template = config["template"]
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.api_keys = [config["key"]]
-    # A web page in the user's browser has no key to use the server with, and no allowed origin to read from.
+    # Web pages in the user's browser must not use the server: they have no API key, and no origin is allowed.
     params.cors_origins = ""
     params.cors_origins_explicit = True
     params.cors_credentials = False
@@ -145,8 +146,8 @@ def _serve(config: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     params.n_ctx = config["slots"] * config["context"]
     params.kv_unified = False
     params.warmup = False
-    params.verbosity = 2  # warnings; level 3 logs 1 kB for each request
-    # llama.cpp's threads spin. With a thread on every core of a loaded machine, they are 10 to 40 times slower.
+    params.verbosity = 2  # warnings and errors; level 3 would log 1 kB for each request
+    # llama.cpp's threads wait in busy loops. With one on every core of a busy machine, the server is 10 to 40 times slower.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, cores - 1)
     for name, value in config["llama"].items():

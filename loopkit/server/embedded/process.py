@@ -1,8 +1,9 @@
-"""`start_child`: start llama.cpp's server in a child process and see that it ends.
+"""`start_child`: start llama.cpp's server in a child process and make sure that the process ends.
 
-llama.cpp runs in a child process, so its crashes and hangs do not affect this one. The child ends with ``Child.close()``, with
-its last reference, and with the interpreter. It also watches its parent, and ends if the parent is killed. Its private slot
-directory is removed with it. A fork of this process does not end it.
+llama.cpp runs in a child process, so that a crash or hang of llama.cpp does not affect this process. The child process ends when
+``Child.close()`` is called, when the `Child` is garbage-collected, or when this interpreter exits. If this process is killed,
+the child notices and ends itself. When the child ends, its private slot directory is removed. A fork of this process cannot end
+the child.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from loopkit.server.embedded.models import ModelFile
 
 __all__ = ["Child", "read_template", "start_child", "warn_of_shorter_context"]
 
-START_TIMEOUT = 300.0  # seconds; a model of many gigabytes on a slow disk takes minutes
+START_TIMEOUT = 300.0  # seconds; loading a model of many gigabytes from a slow disk takes minutes
 
 
 def _end(process: subprocess.Popen[bytes], log: IO[bytes], remove: Path | None, owner: int) -> None:
-    """End the server's process and remove its private files, if this process started it. Safe to call twice."""
+    """Kill the server's process and remove its private directory. Safe to call twice, and without effect in a fork."""
     if os.getpid() != owner:
         return
     # SIGKILL, because the server has nothing to save. Closing standard input is not enough: a fork may keep the pipe open.
@@ -48,18 +49,18 @@ def _end(process: subprocess.Popen[bytes], log: IO[bytes], remove: Path | None, 
 
 
 class Child:
-    """A llama.cpp server in a child process. `start_child` returns one.
+    """A llama.cpp server that runs in a child process, as returned by `start_child`.
 
     Attributes
     ----------
     url : str
         Base URL, without a final slash. The host is always 127.0.0.1.
     key : str
-        Random bearer token. No repr, argument list or environment contains it.
+        API key of the server: a random bearer token. It is kept out of reprs, command-line arguments and the environment.
     pid : int
-        Process id.
+        Process id of the child.
     build : str
-        Version of the ``xllamacpp`` wheel.
+        Version of the installed package ``xllamacpp``.
     slot_dir : pathlib.Path
         Directory of saved slots.
     """
@@ -81,10 +82,10 @@ class Child:
         return f"Child({self.url!r}, pid={self.pid}, {'alive' if self.alive() else 'ended'})"
 
     def _send(self, line: bytes) -> None:
-        """Write the configuration to the process."""
+        """Write one line, the configuration, to the standard input of the process."""
         stdin = self._process.stdin
         assert stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the process has ended already; its log has the cause
+        with contextlib.suppress(BrokenPipeError):  # the process has ended already, and its log contains the cause
             stdin.write(line + b"\n")
             stdin.flush()
 
@@ -93,7 +94,7 @@ class Child:
         return self._process.poll() is None
 
     def gone(self) -> str | None:
-        """Return a message with the last output once the process has ended; None while it runs."""
+        """Return None while the process runs; afterwards, a message that contains the end of its output."""
         return None if self.alive() else f"the embedded process has ended; its last output: {self.log_tail(300).strip()}"
 
     def log_tail(self, size: int = 4000) -> str:
@@ -102,23 +103,24 @@ class Child:
         Parameters
         ----------
         size : int
-            Bytes to read.
+            Number of bytes to read.
 
         Returns
         -------
         str
-            The text, without the key. Empty after `close`.
+            The text, in which the API key is replaced by "…". Empty after `close`.
         """
         if self._log.closed:
             return ""
-        # pread leaves the file position alone, which the child's descriptor shares.
+        # pread does not move the file position, which this process shares with the child that writes the file.
         end = os.fstat(self._log.fileno()).st_size
         tail = os.pread(self._log.fileno(), size, max(0, end - size))
         return tail.decode("utf-8", "replace").replace(self.key, "…")
 
     def close(self) -> None:
-        """End the process and remove its private files. Safe to call twice."""
-        _end(*self._ending)  # called directly, because a finalizer runs only once: an interrupted `close` can be repeated
+        """Kill the process and remove its private slot directory. Safe to call twice."""
+        # Called directly and not through the finalizer, which runs only once: an interrupted `close` can then be repeated.
+        _end(*self._ending)
         self._finalizer.detach()
 
 
@@ -128,7 +130,7 @@ def read_template(template: str | os.PathLike[str]) -> str:
     Parameters
     ----------
     template : str or path
-        A str with a brace is the text. Anything else is a path.
+        A str that contains ``{`` is the text. Anything else is a path.
 
     Returns
     -------
@@ -138,7 +140,7 @@ def read_template(template: str | os.PathLike[str]) -> str:
     Raises
     ------
     InvalidConfig
-        The file cannot be read, or its text has no brace.
+        The file cannot be read, or its text does not contain ``{``.
 
     Examples
     --------
@@ -158,19 +160,19 @@ def read_template(template: str | os.PathLike[str]) -> str:
 
 
 def warn_of_shorter_context(model: str, *, asked: int, actual: int | None) -> bool:
-    """Warn if the server's slots are smaller than asked for.
+    """Warn if the server's slots have fewer tokens than requested.
 
     Parameters
     ----------
     model : str
         Name of the model.
     asked, actual : int
-        Tokens per slot, as passed to `start_child` and as reported by the server.
+        Tokens per slot: the number passed to `start_child`, and the number that the server reports.
 
     Returns
     -------
     bool
-        True after a warning.
+        True if a warning was issued.
     """
     if actual is None or actual >= asked:
         return False
@@ -197,29 +199,29 @@ def start_child(
     Parameters
     ----------
     model : ModelFile
-        The model; see `loopkit.server.embedded.models.resolve`.
+        The model's file, as returned by `loopkit.server.embedded.models.resolve`.
     slots : int
         Number of conversations that keep their KV cache at the same time.
     context : int
-        Tokens per slot. llama.cpp rounds it up to a multiple of 256, and cuts it to the context that the model was trained on.
+        Tokens per slot. llama.cpp rounds the number up to a multiple of 256, but does not exceed the model's trained context.
     template : str or path, optional
         Text or file of a chat template to use instead of the model's; see `read_template`.
     cache_ram_mib : int
-        MiB of host memory for conversations that lost their slot; 0 for none.
+        MiB of host memory that keep the KV cache of conversations without a slot; 0 turns this off.
     slot_dir : pathlib.Path, optional
-        Existing directory for saved slots. By default a private one that is removed at the end.
+        Existing directory for saved slots. By default a private directory, which is removed when the server ends.
     **llama
-        Parameters of llama.cpp, by the names of ``xllamacpp.CommonParams``, and ``n_threads``.
+        Parameters of llama.cpp, named as in ``xllamacpp.CommonParams``, and ``n_threads``.
 
     Returns
     -------
     Child
-        A process that accepts connections.
+        The running process. Its server accepts connections at ``url``.
 
     Raises
     ------
     InvalidConfig
-        An argument cannot be used. An unknown parameter is answered with the nearest known names.
+        An argument has an invalid value or an unknown name. For an unknown name, the message lists the nearest known ones.
     ServerNotStarted
         ``xllamacpp`` is not installed, or the process ended or hung before it accepted connections.
 
@@ -285,21 +287,25 @@ def start_child(
 
 
 def _spawn(key: str, build: str, folder: Path, private: Path | None) -> tuple[Child, int]:
-    """Start the process, which waits for its configuration. Return it with the descriptor that its reply is read from."""
+    """Start the process, which first waits for its configuration.
+
+    Return the process, and the file descriptor of the pipe from which its reply is read.
+    """
     read, low = os.pipe()
-    # If a standard descriptor is closed here, the pipe gets its number, and the child's output would replace the pipe.
+    # Use a number above 2. If this process has closed a standard descriptor, the new pipe has its number, and Popen would then
+    # replace the pipe by the child's standard input or output.
     write = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)
     os.close(low)
-    log = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the child lives
+    log = tempfile.TemporaryFile()  # noqa: SIM115  # stays open while the child runs
     try:
         process = subprocess.Popen(  # noqa: S603  # this interpreter, this package's file
-            # A file and -P keep the notebook's directory and this package out of the child's import path.
+            # Running a file with -P keeps the current directory and this package's directory out of the child's import path.
             [sys.executable, "-P", str(Path(__file__).with_name("child.py")), str(write)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             pass_fds=(write,),
-            start_new_session=True,  # Ctrl-C and a kernel's interrupt must not reach the server
+            start_new_session=True,  # so that Ctrl-C or the interrupt of a Jupyter kernel does not reach the server
         )
     except BaseException:
         os.close(read)
@@ -311,22 +317,23 @@ def _spawn(key: str, build: str, folder: Path, private: Path | None) -> tuple[Ch
 
 
 def _last_errors(child: Child) -> str:
-    """Return the errors in the process's log, oldest first; the whole log if it has none."""
+    """Return the error lines at the end of the process's log, joined; if there are none, the end of the log."""
     text = child.log_tail().strip()
     errors = [line.split(" E ", 1)[1] for line in text.split("\n") if " E " in line]
     return "; ".join(" ".join(each.split()) for each in errors) or text
 
 
 def _await_reply(child: Child, pipe: int) -> dict[str, Any]:
-    """Wait for the line with the server's address."""
+    """Wait for the child's reply, one JSON line with the server's address or an invalid parameter, and return it decoded."""
     end = time.monotonic() + START_TIMEOUT
     line = b""
     while not line.endswith(b"\n"):
-        alive = child.alive()  # asked before the pipe is read, because the process may reply and end between the two
+        # Checked before the pipe is read, because the process may write its reply and end between the two steps.
+        alive = child.alive()
         ready, _, _ = select.select([pipe], [], [], 0.2)
         part = os.read(pipe, 65536) if ready else b""
         line += part
-        # The end of the pipe is not enough, because a process forked meanwhile keeps it open.
+        # Do not rely on the end of the pipe alone: a process that was forked in the meantime keeps the pipe open.
         if not part and (ready or not alive):
             status = child._process.wait()
             raise ServerNotStarted(

@@ -1,7 +1,7 @@
-"""The slots in use of an embedded server, across this process and its forks.
+"""The slots of an embedded server that are in use, across this process and its forks.
 
-A slot in use is a locked byte of an unnamed file that the processes share. A fork does not inherit such a lock, and the end of a
-process releases it.
+The processes share an unnamed file with one byte per slot. A process that uses a slot holds a lock on its byte. A fork does not
+inherit these locks, and the operating system releases them when their process ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["SlotPool"]
 
 
 class SlotPool:
-    """The slots of a server, each for one user at a time. The least recently used free slot is next.
+    """The slots of one server. Each can be reserved by one session at a time; `take` prefers the least recently used one.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class SlotPool:
     """
 
     def __init__(self, count: int) -> None:
-        self._order = list(range(count))  # by last use in this process
+        self._order = list(range(count))  # the least recently used slot of this process first
         self._in_use: set[int] = set()
         self._owner = os.getpid()
         self._mutex = threading.Lock()
@@ -48,12 +48,12 @@ class SlotPool:
         Parameters
         ----------
         slot : int, optional
-            The slot. By default the least recently used free one.
+            Number of the slot. By default the least recently used free slot.
 
         Returns
         -------
         int or None
-            The slot; None if it is in use, or if no slot is free.
+            Number of the reserved slot. None if that slot is in use or does not exist, or if no slot is free.
         """
         with self._mutex:
             self._after_fork()
@@ -64,12 +64,12 @@ class SlotPool:
             return taken
 
     def release(self, slot: int | None) -> None:
-        """Make a slot free again. Ignore a slot that this process did not reserve.
+        """Release a slot.
 
         Parameters
         ----------
         slot : int or None
-            The slot.
+            Number of the slot. The call does nothing for None, or for a slot that this process did not reserve.
         """
         with self._mutex:
             self._after_fork()
@@ -86,6 +86,6 @@ class SlotPool:
     def _lock(self, slot: int) -> bool:
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, slot)
-        except (BlockingIOError, PermissionError):  # which of them depends on the system
+        except (BlockingIOError, PermissionError):  # operating systems differ in which one they raise
             return False
         return True

@@ -1,6 +1,7 @@
 """The control tags of all known model families, built from pieces: data for ``tiny-tags`` and for the tests.
 
-The code that neutralises tags does not use this module, so the tests check it against an independent list.
+They are built from pieces so that this source does not spell out a tag. The code that neutralises tags does not use this module:
+the tests compare that code with this independent list.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ def piped(x: str) -> str:
 
 
 def wide_piped(x: str) -> str:
-    """Return a tag with full-width bars, with U+2581 for each space."""
+    """Return a tag with full-width bars. Each space becomes U+2581, as in vocabularies."""
     return _LT + _WIDE_BAR + x.replace(" ", "\u2581") + _WIDE_BAR + _GT
 
 
@@ -177,9 +178,9 @@ def _beyond() -> dict[str, list[str]]:
 
 
 FAMILIES = _families()
-"Tags that the default shapes cover, by family. Numbered tags are represented by their first and last."
+"Tags that `neutralise` recognises by default, by model family. Of a numbered series, only some members are listed."
 BEYOND = _beyond()
-"Tags that the default shapes leave unchanged, by family, because ordinary text often contains the same spelling."
+"Tags that `neutralise` leaves unchanged by default, by model family, because ordinary text often contains the same spelling."
 USER_DEFINED = frozenset(
     [
         *(angled(slash + name) for name in _USER_ANGLED.split() for slash in _SLASHED),
@@ -197,7 +198,7 @@ USER_DEFINED = frozenset(
         ),
     ]
 )
-"Tags that are added but not special tokens in their vocabularies. A server treats them as tokens in every text."
+"Tags that are added tokens, but not marked as special. A server always converts them to tokens, without ``parse_special``, too."
 ORDINARY = (
     "/think",
     "/no_think",
@@ -207,16 +208,16 @@ ORDINARY = (
     "\t\t",
     *map(angled, ("table", "/table", "td", "h1", "strong", "code", "/code")),
 )
-"Added tokens of known vocabularies that are not control tags: white space, HTML, words."
+"Added tokens of known vocabularies that are not control tags: white space, HTML tags and words."
 
 
 def vocabulary() -> list[str]:
-    """Return all tags, sorted and without duplicates. Numbered tags occur with all their numbers.
+    """Return all tags of all families.
 
     Returns
     -------
     list of str
-        The tags.
+        The tags, sorted and without duplicates. Numbered series are complete.
     """
     numbered = [build(f"{name}{number}") for build, name, count in _NUMBERED for number in range(count)]
     return sorted({*numbered, *(tag for table in (FAMILIES, BEYOND) for tags in table.values() for tag in tags)})

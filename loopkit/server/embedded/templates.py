@@ -82,8 +82,9 @@ def tiny_template(*, reserialise: bool = False) -> str:
     Parameters
     ----------
     reserialise : bool
-        Whether to serialise the arguments of past calls again, as many templates do, instead of the model's own text. Each call
-        then loses the cached tokens after it.
+        If True, the template parses the arguments of past calls and writes them as new JSON, as many templates do. The prompt
+        then differs from the model's own text, so the tokens from each call on are not reused from the cache. If False, the
+        template writes the arguments as the model did.
 
     Returns
     -------
@@ -99,7 +100,7 @@ def tiny_template(*, reserialise: bool = False) -> str:
 
 
 def hermes_template() -> str:
-    """Return the chat template for trained models, which explains to the model how to call a tool.
+    """Return the chat template for trained models such as SmolLM2. It explains to the model how to call a tool.
 
     Returns
     -------

@@ -1,17 +1,19 @@
 """Tiny models with weights set by hand instead of trained, so that files and responses are the same on every machine.
 
-One byte is one token. The model answers ``Done.``. If there are tools, and the last message ends in ``?``, it calls the first
-tool with the shortest arguments that the server's grammar allows. ``numpy`` and ``gguf`` are imported when a model is written.
+Each byte of text is one token. The model answers ``Done.``. If the request has tools and the last message ends in ``?``, the
+model calls the first tool with the shortest arguments that the server's grammar allows. ``numpy`` and ``gguf`` are imported only
+when a model is written.
 
-How it works:
+How the model works:
 
-- Each direction of the residual stream has a name (`_D`). The embedding of a token is a 12-bit code, and for some tokens a
-  direction of their own.
-- The first layer has four heads. They detect a ``?`` just before the assistant's header, the codes of the previous token and of
-  the one before it, and whether the position is in the first tool's name.
-- The second layer copies that name. It finds the position in the name with the same two previous tokens, and votes for the token
-  there. If a pair of characters occurs twice in the name, it may continue after the wrong one.
-- The output matrix is a table of votes.
+- Each dimension of the residual stream has a name (`_D`) or belongs to a named group. The embedding of a token contains a 12-bit
+  code of the token. Tokens with a special role also have a dimension of their own.
+- The first layer has four attention heads. The first detects a ``?`` just before the assistant's header. The second and third
+  copy the codes of the previous token and of the token before that. The fourth detects whether the position is in the first
+  tool's name.
+- The second layer copies the tool's name. It looks in the name for the place after the two most recent tokens, and votes for the
+  token there. If a pair of characters occurs twice in the name, it may choose the wrong place.
+- The output matrix converts the dimensions to scores ("votes") of the next token.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ _CALL, _CALL_END, _TOOLS, _TOOL = (_FIRST_BYTE + 256 + place for place in range(
 
 
 class _D(IntEnum):
-    """The named directions of the residual stream."""
+    """The named dimensions of the residual stream. ``CODE`` and the members after it are the first of several."""
 
     ONE = 0
     NEWLINE = auto()
     QUESTION = auto()
-    ASKED = auto()  # written by the first layer: a question mark just before the assistant's header
+    ASKED = auto()  # set by the first layer if a question mark comes just before the assistant's header
     QUOTE = auto()
     COLON = auto()
     COMMA = auto()
@@ -48,11 +50,11 @@ class _D(IntEnum):
     TOOLS = auto()
     TOOL = auto()
     START = auto()
-    NAME = auto()  # written by the first layer: this token is in the first tool's name, or just before it
-    PLAIN = auto()  # all tokens without a direction of their own
-    CODELESS = auto()  # all tokens without a code
+    NAME = auto()  # set by the first layer if this token is in the first tool's name, or just before it
+    PLAIN = auto()  # set for all tokens without a dimension of their own
+    CODELESS = auto()  # set for all tokens without a code
     FILL = auto()
-    ANSWER = auto()  # the first of one direction for each character of the answer
+    ANSWER = auto()  # first of several: one dimension for each character of the answer
     CODE = 24
     BACK1 = 36
     BACK2 = 48
@@ -61,7 +63,7 @@ class _D(IntEnum):
 
 ANSWER = "Done."
 _WIDTH, _BITS, _HEAD, _HEADS, _FEED = 80, 12, 40, 4, 8
-_ROTATED = 7  # pairs of a head's dimensions that RoPE rotates, to measure distance; the others are not rotated
+_ROTATED = 7  # pairs of a head's dimensions that RoPE rotates, which measure distance; RoPE leaves the other pairs unchanged
 _PERIODS = [10.0 ** (4 * pair / (_ROTATED - 1)) for pair in range(_ROTATED)]
 _HEADER = 13  # tokens from the last token of a user's message to the end of the assistant's header
 _BASE = 10000.0
@@ -89,14 +91,14 @@ def _byte(character: str) -> int:
 
 
 def _byte_tokens() -> list[str]:
-    """Return the 256 bytes as GPT-2's vocabulary spells them."""
+    """Return the character that represents each of the 256 bytes in GPT-2's vocabulary."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
 def _further_tokens(name: str) -> dict[str, bool]:
-    """Return the added tokens of ``tiny-tags``, each with whether it is a control token."""
+    """Return the added tokens of a model; only ``tiny-tags`` has any. The value is True for a control token."""
     if name != "tiny-tags":
         return {}
     present = {*_CONTROLS, *_MARKS}
@@ -105,7 +107,7 @@ def _further_tokens(name: str) -> dict[str, bool]:
 
 
 def _code(byte: int) -> list[int]:
-    """Return 7 data bits and 5 parity bits as signs. Two codes differ in at least 4 places."""
+    """Return the code of a byte: 7 data bits and 5 parity bits, each as 1 or -1. Two codes differ in at least 4 places."""
     data = [byte >> place & 1 for place in range(7)]
     columns = [7, 11, 13, 14, 19, 21, 22]  # distinct, each with three bits set
     parity = [sum(bit & column >> place for bit, column in zip(data, columns, strict=True)) & 1 for place in range(5)]
@@ -113,7 +115,7 @@ def _code(byte: int) -> list[int]:
 
 
 def _embeddings(np: Any, size: int) -> Any:
-    """Return the embedding of each token. All have the norm sqrt(80), so normalisation does not change them."""
+    """Return the embeddings of all tokens, one row per token. Each has the norm sqrt(80), so normalisation does not change it."""
     own = {
         _byte("\n"): _D.NEWLINE,
         _byte("?"): _D.QUESTION,
@@ -141,21 +143,25 @@ def _embeddings(np: Any, size: int) -> Any:
 
 
 def _votes(np: Any, size: int) -> Any:
-    """Return the votes of each direction for each next token. The first column counts at every position."""
+    """Return the output matrix: how strongly each dimension (column) votes for each next token (row).
+
+    The first column is the bias of each token, because the dimension ``ONE`` is set at every position.
+    """
     table = np.zeros((size, _WIDTH), np.float32)
     table[:, _D.ONE] = -40
     for byte in range(33, 127):
         table[_FIRST_BYTE + byte, _D.ONE] = -2 - byte / 64  # a tie goes to the lower byte
-    # Close as soon as the grammar allows it, and prefer no white space.
+    # The biases prefer to close a value as soon as the grammar allows it, and to write no white space.
     bias = {" ": -12, '"': 6, "}": 2, "]": 1, ",": 0, ".": -1.75, "0": -1.75, "f": -1.75}
     for character, vote in bias.items():
         table[_byte(character), _D.ONE] = vote
     table[_END, _D.ONE], table[_CALL, _D.ONE], table[_CALL_END, _D.ONE] = -1, -50, -8
-    table[_CALL, _D.NEWLINE] = table[_CALL, _D.ASKED] = 40  # a call needs both
+    table[_CALL, _D.NEWLINE] = table[_CALL, _D.ASKED] = 40  # only both together exceed the bias and start a call
     table[_byte(ANSWER[0]), _D.NEWLINE] = 24
     for place, following in enumerate([*map(_byte, ANSWER[1:]), _END]):
         table[following, _D.ANSWER + place] = 24
-    # A free string is ".", repeated if it must be longer. A name follows a quote too, where the copy's votes are smaller.
+    # A string without constraints is ".", repeated if the grammar demands more characters. A name also follows a quote, but
+    # there the votes of the copied name are smaller.
     table[_byte("."), _D.QUOTE] = 60
     table[_byte("."), _D.ANSWER + ANSWER.index(".")] = 5
     table[_byte(" "), _D.COLON] = table[_byte(" "), _D.COMMA] = 24  # the separators of tojson
@@ -167,7 +173,7 @@ def _votes(np: Any, size: int) -> Any:
 
 
 def _attention(np: Any, layer: int) -> dict[str, Any]:
-    """Return the attention weights of one layer. A row of q and k is a dimension of a head; o writes its values back."""
+    """Return the attention weights of one layer. A row of q, k and v is one dimension of a head; o writes the values back."""
     q, k, v = (np.zeros((_HEADS * _HEAD, _WIDTH), np.float32) for _ in range(3))
     o = np.zeros((_WIDTH, _HEADS * _HEAD), np.float32)
     bits = range(_BITS)
@@ -186,7 +192,7 @@ def _attention(np: Any, layer: int) -> dict[str, Any]:
         carry(0, _D.QUESTION, _D.ASKED)
         carry(1, _D.CODE, _D.BACK1, _BITS)
         carry(2, _D.CODE, _D.BACK2, _BITS)
-        row = 3 * _HEAD + still  # attend to the end of the name, else to its beginning, else to a neutral token
+        row = 3 * _HEAD + still  # this head attends to the end of the name, else to its beginning, else to a neutral token
         q[row, _D.ONE] = 10
         k[row, _D.START], k[row, _D.TOOLS], k[row, _D.TOOL] = 5, 10, 15
         carry(3, _D.TOOLS, _D.NAME)
@@ -204,7 +210,7 @@ def _attention(np: Any, layer: int) -> dict[str, Any]:
 
 
 def _tensors(np: Any, kind: _Kind, size: int) -> dict[str, Any]:
-    """Return all weights of a model by name. The unused ones have no effect: norms are 1, all others 0."""
+    """Return all weights of a model by name. Weights that the model does not need have no effect: norms are 1, others are 0."""
     wide, feed = _WIDTH, _FEED
     heads, kv = kind.heads * _HEAD, kind.kv_heads * _HEAD
     shared = {
@@ -238,13 +244,15 @@ def _tensors(np: Any, kind: _Kind, size: int) -> dict[str, Any]:
 
 
 def write_tiny(path: Path, name: str = "tiny") -> None:
-    """Write a tiny model as a GGUF file of about 0.5 MB (``tiny-tags``: 2 MB).
+    """Write a tiny model as a GGUF file. The file has about 0.5 MB, for ``tiny-tags`` 2 MB.
 
     Parameters
     ----------
     path : pathlib.Path
-        The file to write or overwrite.
+        Path of the file to write or overwrite.
     name : str
+        One of:
+
         - ``tiny``: a llama model with a plain KV cache.
         - ``tiny-tags``: like ``tiny``, with the control tags of all known families in its vocabulary.
         - ``tiny-swa``: a gemma3 model with a sliding window of 64 tokens. It answers, but calls no tools.
