@@ -1,1 +1,1 @@
-"""Prompts as a server renders and tokenises them, and the control tags of a server."""
+"""Prompts as a server renders and tokenises them, and the control tags that a server recognises."""

@@ -1,11 +1,12 @@
 """Attribution of each byte of a rendered prompt to a message, a tool or the chat template.
 
-The body is rendered twice: as it is, and with a unique placeholder instead of each text. Text around the placeholders is from
-the template, and is the same in both prompts. Both prompts are therefore walked side by side, which locates every text, even if
-it occurs several times or the template changes it.
+The server renders the request's body twice: unchanged, and with a unique placeholder instead of each text. Whatever surrounds the
+placeholders comes from the template, and is the same in both prompts. Comparing the two prompts from beginning to end therefore
+locates every text, even if a text occurs several times or the template changes it.
 
-Some templates write something else because of a text's content. The walk then continues after that place, where both prompts
-agree again. The bytes between get the label of their message, or ``template`` if they belong to several messages.
+Some templates write different text around a message because of its content, so that the two prompts differ there. The comparison
+then skips to the next place where they agree again. The skipped bytes get the label of their message, or ``template`` if they
+belong to several messages.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from loopkit.engines.evidence.tokens import Run
 __all__ = ["TEMPLATE", "Mask", "mask", "runs"]
 
 TEMPLATE = "template"
-_AHEAD = 16  # items that are searched for after a difference: at least 4 messages
-_ANCHOR = 12  # bytes that must agree before the walk continues
-_GROWTH, _ADDED = 6, 4096  # the bytes between may be 6 times longer than expected (escapes), plus 4,096
+_AHEAD = 16  # number of items after a difference at which the comparison may continue; they cover at least 4 messages
+_ANCHOR = 12  # bytes that must agree before the comparison continues
+_GROWTH, _ADDED = 6, 4096  # skipped bytes: at most 6 times the expected number, because of escapes, plus 4,096
 _NAMES = ("content", "reasoning_content", "reasoning", "name")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.S)
 
@@ -32,22 +33,22 @@ _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.S)
 class _Text(NamedTuple):
     label: str
     text: bytes
-    "The text as it is in the body."
+    "The text as it is in the request's body."
     value: dict[str, Any] | None = None
-    "The decoded arguments, if the text is a call's arguments."
+    "The decoded arguments if the text is the arguments of a tool call, else None."
 
 
 class Mask(NamedTuple):
-    """A body with a unique placeholder instead of each text."""
+    """A request's body with a unique placeholder instead of each text, and the replaced texts."""
 
     body: bytes
     "The body with placeholders."
     texts: list[_Text]
-    "The texts, by the number of their placeholder."
+    "The replaced texts. The index of a text is the number in its placeholder."
     placeholders: re.Pattern[bytes]
-    "Matches the placeholders in a prompt."
+    "Pattern that matches the placeholders in a rendered prompt."
     tools: dict[str, str]
-    "Labels of the tools, by name."
+    "The label of each tool, such as ``tools[1]``, by the tool's name."
 
 
 def mask(body: bytes) -> Mask:
@@ -61,7 +62,7 @@ def mask(body: bytes) -> Mask:
     Returns
     -------
     Mask
-        The body with placeholders, and the texts.
+        The body with placeholders, and the replaced texts.
 
     Raises
     ------
@@ -95,7 +96,7 @@ def mask(body: bytes) -> Mask:
 
 
 def _places(messages: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Yield each member with a text: the object that contains it, its name and its label."""
+    """Yield each member that may contain a text, as three values: the containing object, the member's name and its label."""
     for number, message in enumerate(messages):
         at = f"messages[{number}]"
         yield from ((message, name, f"{at}.{name}") for name in _NAMES if name in message)
@@ -140,20 +141,20 @@ def runs(prompt: bytes, skeleton: bytes, mask: Mask) -> list[Run]:
     Parameters
     ----------
     prompt : bytes
-        Prompt rendered from the body.
+        Prompt that the server rendered from the original body.
     skeleton : bytes
-        Prompt rendered from the body with placeholders.
+        Prompt that the server rendered from the body with placeholders.
     mask : Mask
-        The body with placeholders.
+        Result of `mask` for the original body.
 
     Returns
     -------
     list of Run
-        Runs in order and without gaps. Their labels are:
+        Ranges of bytes in order and without gaps. The label of a range is one of:
 
         - a member of the body, such as ``messages[3].content``;
-        - a message, such as ``messages[3]``, if one of its texts changed what the template writes around it;
-        - a tool, such as ``tools[1]``, for a JSON object with the tool's name;
+        - a message, such as ``messages[3]``, where the content of the message changed what the template writes around it;
+        - a tool, such as ``tools[1]``, for a JSON object that contains the tool's name;
         - ``template`` for all other text.
 
     Examples
@@ -182,7 +183,7 @@ def runs(prompt: bytes, skeleton: bytes, mask: Mask) -> list[Run]:
 
 
 def _items(skeleton: bytes, mask: Mask) -> list[_Text]:
-    """Return the expected parts of the prompt, in order."""
+    """Return the parts that the prompt should consist of, in order: texts of the request and literal text of the template."""
     items: list[_Text] = []
     position = 0
     for match in mask.placeholders.finditer(skeleton):
@@ -194,7 +195,7 @@ def _items(skeleton: bytes, mask: Mask) -> list[_Text]:
 
 
 def _literal(text: bytes, tools: Mapping[str, str]) -> Iterator[_Text]:
-    """Yield the template's text, split at the JSON objects with a tool's name."""
+    """Split literal text of the template, so that each JSON object with a tool's name is an item with the label of the tool."""
     done = start = 0
     while tools and (start := text.find(b"{", start)) >= 0:
         end = _closing(text, start)
@@ -210,7 +211,7 @@ def _literal(text: bytes, tools: Mapping[str, str]) -> Iterator[_Text]:
 
 
 def _closing(text: bytes, start: int) -> int | None:
-    """Return the end of the JSON object at `start`; None if it has no end."""
+    """Return the position after the JSON object that begins at `start`; None if the object is not closed."""
     depth = 0
     for match in _STRUCTURE.finditer(text, start):
         depth += {b"{": 1, b"}": -1}.get(match[0], 0)
@@ -220,7 +221,7 @@ def _closing(text: bytes, start: int) -> int | None:
 
 
 def _end(prompt: bytes, position: int, items: Sequence[_Text], at: int) -> int | None:
-    """Return the end of an item at `position`; None if the prompt does not have it there."""
+    """Return the position after the item number `at`; None if the prompt does not contain the item at `position`."""
     item = items[at]
     if item.label == TEMPLATE:
         return position + len(item.text) if prompt.startswith(item.text, position) else None
@@ -232,7 +233,7 @@ def _end(prompt: bytes, position: int, items: Sequence[_Text], at: int) -> int |
 
 
 def _forms(prompt: bytes, position: int, item: _Text) -> Iterator[bytes]:
-    """Yield the forms in which templates write a text: unchanged, trimmed, in a JSON string, or arguments serialised again."""
+    """Yield each form in which a template may write a text: unchanged, trimmed, as a JSON string, or as newly serialised JSON."""
     yield item.text
     yield item.text.decode().strip().encode()
     yield encode(item.text.decode())[1:-1]
@@ -243,9 +244,10 @@ def _forms(prompt: bytes, position: int, item: _Text) -> Iterator[bytes]:
 
 
 def _resume(prompt: bytes, position: int, items: Sequence[_Text], at: int) -> tuple[int, int]:
-    """Return the next item at which both prompts agree, and its position.
+    """Return the number of the next item at which both prompts agree again, and its position in `prompt`.
 
-    Of several candidates, choose the one with the most agreeing bytes after it, less the bytes skipped before it.
+    The score of a candidate is the number of agreeing bytes from there on, minus the number of skipped bytes. The candidate with
+    the highest score is returned.
     """
     best, most = (len(items), len(prompt)), -len(prompt) - 1
     reach = position + _ADDED
@@ -256,7 +258,7 @@ def _resume(prompt: bytes, position: int, items: Sequence[_Text], at: int) -> tu
             anchor += items[last].text
             last += 1
         place = prompt.find(anchor, position, reach + len(anchor))
-        if last == len(items):  # the anchor is the rest of the prompt, so it can only be at the end
+        if last == len(items):  # the anchor contains all remaining items, so it must be at the end of the prompt
             place = len(prompt) - len(anchor) if prompt.endswith(anchor) else -1
         if place < position:
             continue
@@ -267,7 +269,7 @@ def _resume(prompt: bytes, position: int, items: Sequence[_Text], at: int) -> tu
 
 
 def _agreement_end(prompt: bytes, position: int, items: Sequence[_Text]) -> int:
-    """Return the end of the part of the prompt, from `position`, that agrees with the items."""
+    """Return the position up to which the prompt, starting at `position`, consists of the items in order."""
     for at in range(len(items)):
         end = _end(prompt, position, items, at)
         if end is None:
@@ -277,7 +279,7 @@ def _agreement_end(prompt: bytes, position: int, items: Sequence[_Text]) -> int:
 
 
 def _common_label(items: Iterable[_Text]) -> str:
-    """Return the label of the items: their own if all have the same, else their common message, else ``template``."""
+    """Return one label for several items: their label if it is the same, else their common message, else ``template``."""
     labels = {item.label for item in items}
     if len(labels) == 1:
         return labels.pop()

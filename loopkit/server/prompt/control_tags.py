@@ -1,10 +1,12 @@
 """The control tags of a running llama-server, found through its API.
 
-- The vocabulary: a control token is one token with ``parse_special`` and several without.
-- The chat template: what it writes around the text of each role, and which words it deletes from the text.
-- The properties: the media marker, the first token and the last token.
+The tags come from three sources:
 
-A question that the server does not answer adds nothing to the default tags.
+- The vocabulary: a text is a control token if it becomes one token with ``parse_special``, and other tokens without.
+- The chat template: the tags that it writes around the text of each role, and the words that it deletes from the text.
+- The properties: the media marker, the first token of a prompt and the last token of a response.
+
+If the server does not answer a request, the tags from that source are missing. The default tags are always included.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from loopkit.server.transport.connection import Wire
 __all__ = ["server_tags"]
 
 _CHUNK = 50_000  # token ids in one request
-_NEAR = 80  # most characters between a text and the tag around it, such as a role's name and a line break
-_SWITCHES = ("/no_think", "/think")  # some templates delete them without a literal `replace`
+_NEAR = 80  # largest distance in characters from a text to its delimiter; between them may be a role's name and a line break
+_SWITCHES = ("/no_think", "/think")  # some templates delete these words without a literal call of `replace`
 # A user-defined token remains one token in all of these contexts. A merge of ordinary tokens is split in some of them.
 _CONTEXTS = ("- -", "a a", "< >", "[ ]", "| |", "/ /", "0 0", ". .", '" "', "( )")
 _PLAIN = "<[^<>\\s\"'{}(),;]{1,64}>|\\[[^\\[\\]\\s\"'{}(),;]{1,64}\\]"
@@ -38,7 +40,7 @@ T = TypeVar("T")
 
 
 def server_tags(wire: Wire) -> Tags:
-    """Ask a llama-server for its control tags.
+    """Return the control tags to neutralise in text for a server.
 
     Parameters
     ----------
@@ -48,8 +50,8 @@ def server_tags(wire: Wire) -> Tags:
     Returns
     -------
     Tags
-        The default shapes and the server's other tags. The default if the server has no others, is not a llama-server, or does
-        not respond.
+        The default tags, and the server's further tags. They are only the default tags if the server has no others, is not a
+        llama-server, or does not respond.
     """
     props = _answer(lambda: llama_api.props(wire))
     if props is None:
@@ -57,11 +59,12 @@ def server_tags(wire: Wire) -> Tags:
     named = [word for word in (props.eos_token, props.bos_token) if word]
     controls = _controls(wire, named)
     tags = beyond_default([*named, *controls, *_delimiters(wire, controls)], _cuts(wire, props.chat_template))
-    return tags | beyond_default([props.media_marker])  # added last, because it is not a token and differs in every process
+    # The media marker is added last, because it is not a token and differs in every process of the server.
+    return tags | beyond_default([props.media_marker])
 
 
 def _answer(question: Callable[[], T]) -> T | None:
-    """Return the answer to one question; None if the server refuses it or its response has another form."""
+    """Send one request and return the result; None if it raises a `ServerError`."""
     try:
         return question()
     except ServerError:
@@ -71,17 +74,17 @@ def _answer(question: Callable[[], T]) -> T | None:
 def _controls(wire: Wire, canaries: list[str]) -> list[str]:
     """Return the vocabulary's control tokens, and the user-defined tokens that look like tags."""
     if not any(_ids(wire, [word], special=True) != _ids(wire, [word], special=False) for word in canaries):
-        return []  # the server ignores `parse_special`
+        return []  # the server ignores `parse_special`, so control tokens cannot be found
     pieces = _vocabulary(wire)
     tagged = {id: text for id, text in pieces.items() if not BRACKETS.isdisjoint(text) and literal_fault(text) is None}
-    # One request tokenises many texts, with a separator between them that occurs in none of them.
+    # To save requests, many texts are tokenised at once. The separator between them is a token whose text is in none of them.
     used = "\0".join([*tagged.values(), *_CONTEXTS])
     separator = next((id for id, text in pieces.items() if _can_separate(text) and text not in used), None)
     if separator is None:
         return []
 
     def tokens_of_each(texts: Sequence[str], *, special: bool) -> list[list[int]]:
-        """Return the tokens of each text; an empty list if the server does not answer."""
+        """Return a list of token ids for each text; an empty list if the server does not answer."""
         rows: list[list[int]] = [[]]
         for id in _ids(wire, [part for text in texts for part in (text, separator)], special=special) or ():
             if id == separator:
@@ -101,12 +104,15 @@ def _controls(wire: Wire, canaries: list[str]) -> list[str]:
 
 
 def _can_separate(text: str) -> bool:
-    """Return True if a token can separate texts: no white space at its ends, which tokenizers may add, and no bracket."""
+    """Return True if the text of a token is usable as a separator of texts.
+
+    It must not contain a bracket, nor begin or end with white space, because tokenizers may add or drop white space.
+    """
     return bool(text) and text == text.strip() and BRACKETS.isdisjoint(text)
 
 
 def _vocabulary(wire: Wire) -> dict[int, str]:
-    """Return the text of each token by its id, without tokens that are not text."""
+    """Return the vocabulary: the text of each token by id, without tokens whose bytes are not valid UTF-8."""
     models = _answer(lambda: llama_api.models(wire)) or []
     size = (models[0].number("n_vocab") or 0) if models else 0
     pieces: dict[int, str] = {}
@@ -122,7 +128,10 @@ def _ids(wire: Wire, content: Sequence[str | int], *, special: bool) -> list[int
 
 
 def _rendered(wire: Wire, roles: Sequence[str], text: str) -> str | None:
-    """Return the prompt of a conversation with one message of each role, with the role's name and the text. None if refused."""
+    """Return the rendered prompt of a conversation with one message per role; None if the server refuses it.
+
+    The content of each message is `text` between markers. The first marker contains the role and the message's number.
+    """
     messages: list[dict[str, Any]] = []
     for number, role in enumerate(roles):
         message: dict[str, Any] = {"role": role, "content": f"ZQ{role}{number}{text}QZ"}
@@ -136,7 +145,10 @@ def _rendered(wire: Wire, roles: Sequence[str], text: str) -> str | None:
 
 
 def _delimiters(wire: Wire, controls: Iterable[str]) -> set[str]:
-    """Return the nearest tag before and after the text of each role, whether it is a token or ordinary text."""
+    """Return the tags that the template writes nearest to the text of each role, before and after it.
+
+    They include tags that are ordinary text and not tokens of the vocabulary.
+    """
     tag = re.compile("|".join([*map(re.escape, sorted(controls, key=len, reverse=True)), _PLAIN]))
     tags: set[str] = set()
     for roles in _CONVERSATIONS:
@@ -148,7 +160,7 @@ def _delimiters(wire: Wire, controls: Iterable[str]) -> set[str]:
 
 
 def _cuts(wire: Wire, template: str) -> list[str]:
-    """Return the words that the template deletes from a role's text, in the template's order."""
+    """Return the words that the template deletes from the text of any role, in the template's order."""
     words = dict.fromkeys([*words_cut(template), *_SWITCHES])
     return [word for word in words if any(_is_cut(wire, roles, word) for roles in _CONVERSATIONS)]
 

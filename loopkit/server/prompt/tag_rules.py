@@ -1,6 +1,7 @@
 """Rules that select control tags from a model's tokens and template, and build the `Tags` that neutralise them.
 
-Each session stores its tags, so they contain only what the default shapes do not cover. The tokens come from a running server
+`neutralise` always replaces tags of certain *shapes*, which are common to many models. Each session stores the `Tags` of its
+model, so a `Tags` lists only the further tags that no shape matches. The tokens come from a running server
 (`loopkit.server.prompt.control_tags`) or from a file (`loopkit.server.embedded.models`).
 """
 
@@ -15,9 +16,9 @@ from loopkit.errors import InvalidConfig
 __all__ = ["BRACKETS", "beyond_default", "looks_like_tag", "words_cut"]
 
 BRACKETS = frozenset("<>[]|\uff1c\uff1e\ufe64\ufe65\uff5c")
-"Characters in tags: every known tag has at least one."
+"Every known tag contains at least one of these characters."
 _QUOTE = "<" + '|"|' + ">"
-# Added tokens of some vocabularies (Gemma) that are common in web pages. No template writes them around a message.
+# HTML tags are added tokens in some vocabularies (Gemma's), but they are common in web pages and no template uses them as tags.
 _HTML = re.compile(
     "</?(?:a|b|blockquote|body|br|caption|code|div|em|h[1-6r]|head|html|i|li|ol|p|pre|q|small|span|strong|su[bp]|table|tbody|td|tfoot|"
     "th|thead|title|tr|u|ul)>"
@@ -26,7 +27,7 @@ _CUTTING = re.compile(r"""replace\(\s*(['"])([^'"\\]{2,64})\1\s*,\s*(?:''|"")\s*
 
 
 def looks_like_tag(name: str) -> bool:
-    """Return True if a token that is not marked as a control token has the form of one.
+    """Return True if the text of a token has the form of a control tag. Use it for tokens that are not marked as control tokens.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ def looks_like_tag(name: str) -> bool:
     Returns
     -------
     bool
-        True for text in brackets with at least one letter or digit, except HTML tags.
+        True for text that is enclosed in brackets and contains a letter or digit, except HTML tags.
 
     Examples
     --------
@@ -50,17 +51,17 @@ def looks_like_tag(name: str) -> bool:
 
 
 def words_cut(template: str) -> list[str]:
-    r"""Return the words that a chat template deletes from text, found in its source.
+    r"""Return the words that a chat template deletes from text with a literal call of ``replace``.
 
     Parameters
     ----------
     template : str
-        A Jinja template.
+        Source of the Jinja template.
 
     Returns
     -------
     list of str
-        The words in the order in which the template deletes them.
+        The words, in the order of the calls.
 
     Examples
     --------
@@ -79,19 +80,19 @@ def _can_cut(word: str) -> bool:
 
 
 def beyond_default(tags: Iterable[str], cuts: Iterable[str] = ()) -> Tags:
-    """Build the `Tags` of a model: the default shapes, and literals for what they do not cover.
+    """Build the `Tags` of a model: the default shapes, and a literal for each tag that no shape matches.
 
     Parameters
     ----------
     tags : iterable of str
-        All tags of the model. A tag that cannot be neutralised, such as a single bracket, is left out.
+        All control tags of the model. A tag that cannot be neutralised safely, such as a single bracket, is left out.
     cuts : iterable of str
-        Words that the template deletes from text, in its order.
+        Words that the chat template deletes from text, in the template's order.
 
     Returns
     -------
     Tags
-        The tags to neutralise.
+        The tags to neutralise in text for this model.
 
     Examples
     --------
@@ -103,14 +104,15 @@ def beyond_default(tags: Iterable[str], cuts: Iterable[str] = ()) -> Tags:
 
 
 def _is_uncovered(tag: str) -> bool:
-    """Return True if the default shapes leave the tag unchanged between letters, where some shapes do not match."""
+    """Return True if the default shapes do not match the tag. It is tested between letters, where some shapes do not match."""
     return tag in neutralise("a" + tag + "a")
 
 
 def _joinable(known: list[str]) -> set[str]:
-    """Return the tags that a part of a tag in a text can form together with a tag of the template beside it.
+    """Return the tags that can arise where a text meets a tag of the template.
 
-    The default shapes may cover the whole tags, but not their parts. Literals are also neutralised in parts.
+    A text may end or begin with a part of a tag, which the template's tag beside it completes to another tag. The default shapes
+    match only complete tags. Literals are neutralised in parts, too, so both tags are returned, to become literals.
     """
     begins = {tag[:end]: tag for tag in known for end in range(1, len(tag) + 1)}
     ends = {tag[start:]: tag for tag in known for start in range(len(tag))}

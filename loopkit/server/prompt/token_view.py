@@ -1,7 +1,8 @@
 """The prompt as a server renders and tokenises it, as a `TokenView`.
 
-llama-server gets three requests: for the prompt, for its tokens with their bytes, and for the prompt with a placeholder instead
-of each text. `loopkit.server.prompt.attribution` uses the last one to assign bytes to messages. vLLM reports only the tokens.
+A llama-server gets three requests. The first returns the rendered prompt, and the second the prompt's tokens with their bytes.
+The third renders the prompt again, with a placeholder instead of each text; `loopkit.server.prompt.attribution` needs it to
+assign the bytes to messages. vLLM gets one request, which returns only the tokens.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["token_view"]
 
-_SKIPPED = 16  # most bytes in a row without a token
-_ABSENT = frozenset({404, 405, 501})  # statuses of a server that lacks the endpoint
+_SKIPPED = 16  # largest number of consecutive bytes of a prompt that belong to no token
+_ABSENT = frozenset({404, 405, 501})  # HTTP statuses of a server that does not have the endpoint
 # Members of a chat completion's body that vLLM's TokenizeChatRequest accepts (vllm/entrypoints/serve/tokenize/protocol.py).
 _VLLM_MEMBERS = (
     "model",
@@ -48,14 +49,14 @@ class _Tokens(msgspec.Struct):
 
 
 def token_view(wire: Wire, engine: str | None, body: bytes) -> TokenView | None:
-    """Ask a server for the tokens of a request's prompt. The model does not process them.
+    """Return the tokens of a request's prompt. The server renders and tokenises the prompt, but the model does not process it.
 
     Parameters
     ----------
     wire : Wire
         The connection to the server.
     engine : str or None
-        Name of the engine. ``llama.cpp`` and ``vllm`` report tokens.
+        Name of the server's engine. Only ``llama.cpp`` and ``vllm`` return tokens.
     body : bytes
         Body of a chat completion request.
 
@@ -90,7 +91,7 @@ def _ask_llama(wire: Wire, body: bytes) -> TokenView:
     try:
         masked = mask(body)
         skeleton = llama_api.apply_template(wire, masked.body)
-    except (ServerRefused, ValueError):  # the template accepts only certain texts; the tokens are known nevertheless
+    except (ServerRefused, ValueError):  # some templates refuse the placeholders; the tokens are known without them
         return TokenView(tokens, prompt, offsets)
     return TokenView(tokens, prompt, offsets, tuple(_token_runs(runs(data, skeleton.encode(), masked), offsets)))
 
@@ -105,10 +106,11 @@ def _ask_vllm(wire: Wire, body: bytes) -> TokenView:
 
 
 def _offsets(prompt: bytes, pieces: Sequence[bytes]) -> array[int] | None:
-    """Return the offset of each token, and the end of the prompt. Return None if the tokens do not spell the prompt.
+    """Return the byte offset of each token, and last the prompt's length. Return None if the tokens do not spell the prompt.
 
-    An added first or last token has no bytes. Some tokenizers add a space before the text. Others drop white space after a
-    control tag, or unknown bytes, which count to the token before.
+    Three differences are accepted. A first or last token that the tokenizer added gets an empty range. A space that the tokenizer
+    added before a text is ignored. Bytes that the tokenizer dropped, such as white space after a control tag, are added to the
+    token before them.
     """
     offsets, position = array("i"), 0
     for number, piece in enumerate(pieces):
@@ -129,7 +131,7 @@ def _offsets(prompt: bytes, pieces: Sequence[bytes]) -> array[int] | None:
 
 
 def _token_runs(byte_runs: Sequence[Run], offsets: array[int]) -> Sequence[Run]:
-    """Convert runs of bytes to runs of tokens. Leave out runs without a token of their own."""
+    """Convert ranges of bytes to ranges of tokens. A token belongs to the range in which it begins; empty ranges are left out."""
     count = len(offsets) - 1
     added = int(count > 0 and offsets[0] == offsets[1])
     labels = [Run(TEMPLATE, 0, added)]

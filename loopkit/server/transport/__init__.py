@@ -1,1 +1,1 @@
-"""HTTP to one server: connections, responses, cancellation, refusals."""
+"""HTTP with one server: connections, responses, cancellation and refusals."""

@@ -17,7 +17,7 @@ _EXAMPLE = "Write it like http://host:8080"
 
 
 class Address(NamedTuple):
-    """Address of a server, without user and password.
+    """Address of a server: its base URLs, and separately the user and password of the URL.
 
     Examples
     --------
@@ -33,17 +33,17 @@ class Address(NamedTuple):
     """
 
     root: str
-    "Base URL without a final slash and ``/v1``."
+    "Base URL, without a final slash and without ``/v1``."
     api: str
     "Base URL of the OpenAI-style endpoints, such as ``/chat/completions``."
     local: bool
-    "True for this machine. No proxy is used."
+    "True if the host is this machine. Requests to it never use a proxy."
     login: tuple[str, str] | None
-    "User and password of the URL."
+    "User and password in the URL; None if it has none."
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Parse a base URL, with or without ``/v1``."""
+        """Parse a base URL, which may end in ``/v1``, and return its `Address`."""
         parsed = parse(url)
         if parsed.query or parsed.fragment:
             raise InvalidConfig("url", "a base URL cannot have a query or a fragment", "Pass a key as api_key=")
@@ -60,7 +60,7 @@ class Address(NamedTuple):
 
 
 def parse(url: str) -> httpx.URL:
-    """Parse the URL of a server.
+    """Parse the URL of a server and check it.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def parse(url: str) -> httpx.URL:
     Raises
     ------
     InvalidConfig
-        It is not such a URL. The message does not contain it, because it may hold a password.
+        `url` is not an http or https URL with a valid host and port. The message never quotes the URL, which may have a password.
 
     Examples
     --------
@@ -81,10 +81,10 @@ def parse(url: str) -> httpx.URL:
     """
     try:
         parsed = httpx.URL(url)
-        parsed.host.encode("idna")  # name resolution does this too, and raises for an empty label
+        parsed.host.encode("idna")  # as name resolution does later; raises for a host with an empty label, such as "a..b"
     except (httpx.InvalidURL, TypeError, ValueError):
         parsed = httpx.URL("")
-    # httpx escapes characters that no host name has. The zone of an IPv6 address may have "%".
+    # httpx escapes characters that are invalid in a host name with "%". An IPv6 address may contain "%" before its zone.
     is_escaped = "%" in parsed.host and ":" not in parsed.host
     if parsed.scheme not in ("http", "https") or not parsed.host.strip(".") or is_escaped:
         raise InvalidConfig("url", "the address must start with http:// or https:// and a valid host", _EXAMPLE)

@@ -10,12 +10,13 @@ __all__ = ["Cancellation"]
 
 
 class Cancellation:
-    """An event that shuts down the socket of the request in progress, and of later requests until it is cleared.
+    """An event that shuts down the socket of the request in progress, and of later requests until `clear` is called.
 
-    A thread that waits for the server's next byte does not notice a flag, and closing its socket does not wake it. The request
-    fails as if its connection broke.
+    Shutting down the socket wakes the thread that waits for the server's next byte, and its request fails like one with a broken
+    connection. Neither a flag nor closing the socket would wake that thread.
 
-    It has no lock: Ctrl-C could leave a lock taken, and one object serves all turns of a loop.
+    The class uses no lock, because Ctrl-C could interrupt the thread that holds it. The lock would then stay locked for all later
+    turns of a loop, which use the same object.
 
     Examples
     --------
@@ -36,17 +37,17 @@ class Cancellation:
 
     def set(self) -> None:
         """Cancel the request in progress, from any thread."""
-        self._is_set = True  # before the socket is read: see attach and detach
+        self._is_set = True  # must come before the socket is read; see attach and detach
         self._wakeups.put(None)
         self._shut_down()
 
     def clear(self) -> None:
-        """Allow requests again."""
+        """Reset the event, so that later requests are sent normally."""
         self._wakeups = SimpleQueue()
         self._is_set = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it is set, at most so many seconds. Return True if it is set.
+        """Wait until `set` is called, at most for a number of seconds. Return True if the event is set.
 
         Parameters
         ----------
@@ -59,24 +60,24 @@ class Cancellation:
         return self._is_set
 
     def attach(self, connection: socket.socket) -> None:
-        """Shut down this socket when set. If set already, shut it down now.
+        """Register the socket that `set` shuts down. If the event is set already, shut the socket down now.
 
         Parameters
         ----------
         connection : socket.socket
-            Socket of the request under way.
+            Socket of the request in progress.
         """
         self._socket = connection
-        if self._is_set:  # either this sees the flag, or `set` sees the socket
+        if self._is_set:  # if `set` runs in another thread now, this line sees the flag, or `set` sees the socket
             self._shut_down()
 
     def detach(self) -> bool:
-        """Forget the socket. Return True if it was not shut down, so that another request may use it."""
+        """Forget the socket. Return True if it was not shut down, which means that another request may use it."""
         self._socket = None
         return not self._is_set
 
     def _shut_down(self) -> None:
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # it is closed already
-                # for TLS too: the TCP connection below it, without a closing message
+            with contextlib.suppress(OSError):  # raised if the socket is closed already
+                # socket.socket's method, because SSLSocket's would also change the TLS state that the other thread is using
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)

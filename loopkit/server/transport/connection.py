@@ -1,7 +1,11 @@
-"""HTTP to one server: kept connections, time-outs, retries, errors without keys.
+"""HTTP with one server: kept connections, time-outs, retries, errors without keys.
 
-A body is sent byte for byte as it was built. A refused connection and the statuses 429, 502, 503 and 504 are retried: they come
-before the first byte of a response. So is a kept connection that turns out to be closed. Nothing is retried in mid-stream.
+The bytes of a request's body are sent unchanged. A request is sent again only if no part of a completion has arrived:
+
+- after a refused connection, or one of the HTTP statuses 429, 502, 503 and 504;
+- if a kept connection turns out to be closed.
+
+A stream that breaks off is never retried.
 """
 
 from __future__ import annotations
@@ -27,41 +31,44 @@ __all__ = ["DEFAULT_TIMEOUT", "TimeoutTypes", "Wire"]
 
 TimeoutTypes: TypeAlias = "float | httpx.Timeout | tuple[float | None, float | None, float | None, float | None] | None"
 DEFAULT_TIMEOUT = httpx.Timeout(300.0, connect=10.0)
-"Seconds. A long prompt on a CPU takes minutes before its first token."
+"Default time-outs in seconds. They are long because a CPU may process a long prompt for minutes before its first token."
 ATTEMPTS = 4
-FIRST_WAIT = 0.5  # seconds, doubled at each attempt
-LONGEST_WAIT = 60.0  # seconds, also if Retry-After asks for more
+FIRST_WAIT = 0.5  # seconds before the second attempt; the wait doubles before each further one
+LONGEST_WAIT = 60.0  # seconds; a longer Retry-After of the server is shortened to this
 RETRIED = frozenset({429, 502, 503, 504})
-STALE = 1.0  # seconds in which a kept connection turns out to be closed; later, the server has worked on the request
+# A kept connection that fails within this many seconds was closed before the request. If it fails later, the server may have
+# worked on the request.
+STALE = 1.0
 SECRET_HEADERS = ("authorization", "key", "token", "secret", "cookie", "password")
 
 
 class Wire:
-    """Sends requests to one server.
+    """HTTP client of one server.
 
     Parameters
     ----------
     url : str
         Base URL, with or without ``/v1``.
     api_key : str, optional
-        Sent as a bearer token.
+        API key, sent as a bearer token.
     headers : mapping of str to str, optional
-        Sent with each request.
+        HTTP headers to send with each request.
     timeout : float, httpx.Timeout or None
         Time-outs as in httpx, in seconds.
     transport : httpx.BaseTransport, optional
-        Sends the requests instead of httpx's own transport. Closed with the `Wire`.
+        Transport that sends the requests, instead of httpx's own. `Wire.close` closes it.
     ended : callable
-        Returns why the server's process has ended; None while it runs, or if it is not ours.
+        For an embedded server: returns why its process has ended, or None while the process runs. For other servers it always
+        returns None.
     sleep : callable
-        Waits between attempts.
+        Function that waits a number of seconds between attempts. Tests replace it.
 
     Attributes
     ----------
     url, api : str
-        Base URL without and with ``/v1``.
+        Base URL without ``/v1``, and with it.
     has_key : bool
-        True if requests carry a key or a password.
+        True if requests contain a key or a password.
     """
 
     def __init__(
@@ -88,28 +95,28 @@ class Wire:
         secrets = sorted((secret for secret in secrets if len(secret) > 3), key=len, reverse=True)
         self._faults = Faults(self.url, secrets, has_key=self.has_key, timeout=self.timeout, ended=ended)
         self._cookies = httpx.Cookies()
-        self._tls = httpx.create_ssl_context(trust_env=not self._is_local)  # once: it loads all certificates
+        self._tls = httpx.create_ssl_context(trust_env=not self._is_local)  # created once, because it loads all certificates
         self._pool = Pool(self._client)
         self._is_closed = False
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. Later requests raise `ServerUnreachable`."""
         self._is_closed = True
         self._pool.close()
         if self._transport is not None:
             self._transport.close()
 
     def need_open(self) -> None:
-        """Raise ServerUnreachable if this object was closed."""
+        """Raise `ServerUnreachable` if `close` was called."""
         if self._is_closed:
             raise ServerUnreachable(self.url, "this Server was closed. Call serve or connect again", 0.0, 0)
 
     def hidden(self, error: ServerError) -> ServerError:
-        """Return the error without keys and passwords."""
+        """Return the error with keys and passwords replaced by "…"."""
         return self._faults.hidden(error)
 
     def ask(self, url: str, body: bytes | None = None, *, timeout: float | None = None) -> bytes:
-        """Send a small request once and return the response's body.
+        """Send a request without retries, read the whole response and return its body.
 
         Parameters
         ----------
@@ -123,7 +130,7 @@ class Wire:
         Raises
         ------
         ServerError
-            The server is unreachable, refuses, or is too slow.
+            The server is unreachable or too slow, or refuses the request.
         """
         began = time.monotonic()
         headers = {} if body is None else {"Content-Type": "application/json"}
@@ -143,19 +150,20 @@ class Wire:
         return data
 
     def send(self, request: Request, cancellation: Cancellation | None = None) -> Response:
-        """Post a chat completion and return the response when it begins.
+        """Send a chat completion request, with retries, and return the response as soon as its head has arrived.
 
         Parameters
         ----------
         request : Request
-            Its bytes are sent unchanged.
+            The request. The bytes of its body are sent unchanged.
         cancellation : Cancellation, optional
-            Ends the request, or the wait for the next attempt, from another thread.
+            Event with which another thread can end the request, or the wait between two attempts.
 
         Raises
         ------
         ServerError
-            The server is unreachable, refuses, or is too slow; the connection broke; or the context is exceeded.
+            The server is unreachable or too slow, refuses the request, or the connection broke. `ContextExceeded` is raised if
+            the prompt exceeds the context.
         """
         url, began = f"{self.api}/chat/completions", time.monotonic()
         headers = {"Content-Type": "application/json", "Content-Length": str(request.size)}
@@ -189,14 +197,14 @@ class Wire:
         timeout: httpx.Timeout,
         cancellation: Cancellation | None,
     ) -> tuple[Channel, httpx.Response]:
-        """Send a request and return when the head of its response is there."""
+        """Send a request and return its channel and its response as soon as the head of the response has arrived."""
         while True:
             self.need_open()
             channel, sent = self._pool.take(cancellation), time.monotonic()
             try:
                 client = channel.client
                 if client.cookies is not self._cookies:
-                    client.cookies = self._cookies  # copied
+                    client.cookies = self._cookies  # the client makes a copy
                 request = client.build_request(
                     "GET" if body is None else "POST",
                     url,
@@ -228,7 +236,8 @@ class Wire:
 
     def _refused(self, channel: Channel, response: httpx.Response, attempt: int) -> ServerError:
         body = b""
-        with contextlib.closing(channel), contextlib.suppress(httpx.TransportError):  # the status is known already
+        # An error while the body is read is ignored, because the status is known already.
+        with contextlib.closing(channel), contextlib.suppress(httpx.TransportError):
             for data in response.iter_bytes():
                 body += data
                 if len(body) >= ERROR_BYTES:
@@ -252,7 +261,7 @@ class Wire:
 
 
 class _Shared(httpx.BaseTransport):
-    """A user's transport. All clients use it, and none of them closes it."""
+    """Wrapper of the user's transport without ``close``, so that closing one of the clients that share it does not close it."""
 
     def __init__(self, transport: httpx.BaseTransport) -> None:
         self._transport = transport
@@ -262,7 +271,7 @@ class _Shared(httpx.BaseTransport):
 
 
 def _checked_headers(headers: Mapping[str, str], api_key: str | None) -> httpx.Headers:
-    """Return the user's headers with the key."""
+    """Return the user's headers, and the API key as the header ``Authorization``. Raise `InvalidConfig` for invalid values."""
     for name, value in headers.items():
         if not (name + value).isascii() or not (name + value).isprintable():
             raise InvalidConfig("headers", f"{name!a} has a line break or a character outside ASCII", "Remove it")
@@ -284,7 +293,7 @@ def _is_connection_refused(error: BaseException | None) -> bool:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """Return the seconds that the server asks to wait, or None."""
+    """Return the number of seconds in the response's ``Retry-After``, which may also be a date; None if it has none."""
     value = response.headers.get("retry-after", "").strip()
     if value.isdecimal():
         return float(value)

@@ -12,28 +12,29 @@ from loopkit.server.transport.refusals import refusal
 __all__ = ["DISCONNECTS", "FAULTS", "Faults", "is_connect_timeout"]
 
 ERROR_BYTES = 1 << 16
-"Bytes that are read of an error's body."
+"Largest number of bytes that are used of the body of an error response."
 FAULTS = (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError)
-"Roots of all exceptions that httpx raises."
+"Base classes of all exceptions that httpx raises."
 DISCONNECTS = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
-"Raised by a kept connection that the server has closed in the meantime."
+"Exceptions that httpx may raise when it uses a kept connection that the server has closed in the meantime."
 
 
 class Faults:
-    """Translates errors of one server.
+    """Translator of httpx's exceptions and of HTTP errors of one server to loopkit's errors.
 
     Parameters
     ----------
     url : str
-        Base URL, for messages.
+        Base URL of the server, for messages.
     secrets : sequence of str
-        Texts that no message may contain.
+        Keys and passwords, which are replaced by "…" in messages.
     has_key : bool
-        True if requests carry a key or a password.
+        True if requests contain a key or a password.
     timeout : httpx.Timeout
-        Time-outs in use, for messages.
+        Time-outs of the requests, for messages.
     ended : callable
-        Returns why the server's process has ended; None while it runs, or if it is not ours.
+        For an embedded server: returns why its process has ended, or None while the process runs. For other servers it always
+        returns None.
     """
 
     def __init__(
@@ -43,33 +44,33 @@ class Faults:
         self._secrets, self._timeout = secrets, timeout
 
     def hide(self, text: str) -> str:
-        """Return the text without keys and passwords."""
+        """Return the text with keys and passwords replaced by "…"."""
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return text
 
     def hidden(self, error: ServerError) -> ServerError:
-        """Return the error without keys and passwords, which a server may repeat."""
+        """Return the error with keys and passwords replaced by "…", because the server's message may repeat them."""
         args = [self.hide(fact) if isinstance(fact, str) else fact for fact in error.args]
         return error if args == list(error.args) else type(error)(*args)
 
     def refused(self, status: int, body: bytes, *, attempts: int = 1, then: str = "") -> ServerError:
-        """Translate an HTTP error. See `loopkit.server.transport.refusals.refusal`."""
+        """Return the error to raise for an HTTP error response. See `loopkit.server.transport.refusals.refusal`."""
         return self.hidden(refusal(self.url, status, body[:ERROR_BYTES], attempts=attempts, then=then, has_key=self.has_key))
 
     def translated(self, error: Exception, seconds: float, attempts: int = 1, received: int | None = None) -> LoopkitError:
-        """Translate an exception of httpx.
+        """Return the error to raise for an exception of httpx.
 
         Parameters
         ----------
         error : Exception
-            One of `FAULTS`.
+            Exception of one of the types in `FAULTS`.
         seconds : float
-            Time since the request began.
+            Seconds since the request began.
         attempts : int
             Number of attempts so far.
         received : int, optional
-            Number of events received, if a response had begun.
+            Number of events received. None if the response had not begun.
         """
         why = self.hide(self.ended() or describe(error))
         if is_connect_timeout(error):
@@ -84,5 +85,5 @@ class Faults:
 
 
 def is_connect_timeout(error: BaseException | None) -> bool:
-    """Return True if no connection was established in time."""
+    """Return True if the exception means that no connection was established within the time-out."""
     return isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout)

@@ -1,7 +1,7 @@
 """Errors of a server, read from its response: an exceeded context, or a refusal with its message.
 
-Servers send the same object with an HTTP error status, inside a 200, and in mid-stream. A context error is recognised by its type
-or its message, because servers differ in both.
+Servers send an error object as the body of an HTTP error, in a response with status 200, or as an event of a stream. Servers
+differ in the type and the message of an exceeded context, so either of them is enough to recognise it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from loopkit.errors import ContextExceeded, ServerError, ServerRefused
 
 __all__ = ["KEY_REFUSED", "refusal"]
 
-LONGEST = 300  # characters of a message
+LONGEST = 300  # characters; a longer message is cut
 
 _TYPES = {"exceed_context_size_error", "context_length_exceeded", "context_window_exceeded"}
 _NUMBER = r"(?P<{0}>\d[\d,]*)"
@@ -47,7 +47,7 @@ _THEN = {
 
 
 def _error_in(value: Any) -> Any:
-    """Return the error in a decoded response or event, or None."""
+    """Return the error object or text in a decoded response or event; None if it has no error."""
     if not isinstance(value, Mapping):
         return None
     if value.get("error"):
@@ -60,20 +60,20 @@ def _error_in(value: Any) -> Any:
 def refusal(
     url: str, status: int, body: bytes | str, *, attempts: int = 1, then: str = "", has_key: bool | None = None
 ) -> ServerError:
-    """Build the error for a server's refusal.
+    """Return the error to raise for a server's refusal.
 
     Parameters
     ----------
     url : str
         Base URL of the server, for the message.
     status : int
-        HTTP status. An error inside a 200 may name its own, which is used instead.
+        HTTP status of the response. If it is 200 and the error object names another status, that one is used.
     body : bytes or str
-        The response or the event, JSON or not.
+        Body of the response, or data of the event. It need not be JSON.
     attempts : int
-        Number of attempts.
+        Number of attempts so far.
     then : str
-        What to do, if the status alone does not tell.
+        What the user should do. If it is empty, the advice depends on the status.
     has_key : bool, optional
         True if a key or a password was sent; None if unknown.
 

@@ -17,11 +17,14 @@ from loopkit.server.transport.faults import FAULTS, Faults
 __all__ = ["Response"]
 
 DRAIN = 0.05
-"Seconds to wait for the end of a response after its last event."
+"Longest wait, in seconds, for the end of a response after its last event."
 
 
 class _Utf8:
-    """An event stream decoded as strict UTF-8, whatever charset it declares. httpx would replace invalid bytes silently."""
+    """An event stream that is decoded as UTF-8, whatever charset its headers declare.
+
+    Invalid bytes raise `UnicodeDecodeError`; httpx would silently replace them.
+    """
 
     headers: ClassVar = {"content-type": "text/event-stream"}
 
@@ -35,14 +38,14 @@ class _Utf8:
             try:
                 text = decoder.decode(data)
             except UnicodeDecodeError as error:
-                yield error.object[: error.start].decode("utf-8")  # the events before the invalid bytes are valid
+                yield error.object[: error.start].decode("utf-8")  # the text before the invalid bytes may complete an event
                 raise
             if text:
                 last = text
                 yield text
         decoder.decode(b"", final=True)
         if last.endswith(("\n", "\r")):
-            yield "\n\n"  # the empty line after the last event, which some servers omit
+            yield "\n\n"  # add the empty line that ends an event, because some servers omit it after the last one
 
 
 class Release(Protocol):
@@ -50,25 +53,25 @@ class Release(Protocol):
 
 
 class Response:
-    """A response that has begun. It must be closed.
+    """A response whose head has been received. Read it with `events` or `body`, and call `close` at the end.
 
     Parameters
     ----------
     response : httpx.Response
-        Its head has been received.
+        The response, with a body that has not been read yet.
     faults : Faults
-        Translates errors.
+        Translator of errors to loopkit's.
     release : callable
-        Called once by `close`, with True if the response was received completely.
+        Function that `close` calls, with ``is_complete=True`` if the whole response was received.
     attempts : int
-        Number of attempts, this one included.
+        Number of times that the request was sent.
     started : float
-        Time when the successful attempt was sent, on the monotonic clock.
+        Time when the successful attempt was sent, as returned by ``time.monotonic()``.
 
     Attributes
     ----------
     is_stream : bool
-        True if the content type announces events.
+        True if the content type is ``text/event-stream``.
     """
 
     def __init__(self, response: httpx.Response, faults: Faults, release: Release, *, attempts: int, started: float) -> None:
@@ -89,7 +92,7 @@ class Response:
         Raises
         ------
         StreamCut, ServerTimeout
-            The stream stopped before its end.
+            The connection broke, no data arrived within the time-out, or the stream is not UTF-8.
         """
         received = 0
         try:
@@ -103,12 +106,13 @@ class Response:
         self._is_complete = True
 
     def finish(self) -> None:
-        """Read the rest after the last event, so that the connection can be used again. It waits at most `DRAIN` seconds."""
+        """Read what follows the last event, so that the connection can be used again. Give up after `DRAIN` seconds."""
         stream = self._response.extensions.get("network_stream")
         if stream is None or self._is_complete:
             return
         read, end = stream.read, time.monotonic() + DRAIN
-        stream.read = lambda size, timeout=None: read(size, timeout=DRAIN)  # httpcore reads the time-out once per response
+        # The time-out is replaced here, because httpcore reads its setting only once per response.
+        stream.read = lambda size, timeout=None: read(size, timeout=DRAIN)
         try:
             with contextlib.suppress(*FAULTS):
                 for _ in self._chunks:
