@@ -27,25 +27,25 @@ from loopkit.reprs import Card, counted
 __all__ = ["Logs"]
 
 DISPENSABLE = ("turns", "epochs", "replays", "requests", "problems", "sessions")
-"Facts that the text repr drops first if it is too long."
+"Names of the facts that the text repr leaves out first if it would be too long."
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Logs(LazyFrames):
-    """Loaded logs as dataframes, which are built on first use. `load` returns it.
+    """The dataframes of loaded logs, as `load` returns them. Each frame is built on first use.
 
     Every frame has all its columns with fixed dtypes, even without rows; ``lk.logs.columns(frame)`` describes them. A missing
-    value is ``<NA>``, never 0. Each access returns a copy of the frame, so you may change it. Totals leave replays out, unless
-    there is nothing else; ``logs.where(source="replay")`` selects them.
+    value is ``<NA>``, never 0. Each access returns a copy of the frame, so you may change it. Totals, such as those in the repr,
+    do not count replays, unless all logs are replays. ``logs.where(source="replay")`` selects the replays.
 
     Parameters
     ----------
     parts : tuple of Part
-        One part per epoch or replay; the epochs of a session are in order.
+        The data of the logs: one part per epoch of a session, or per replay. The epochs of a session are in order.
     unread : tuple of Problem
-        What could not be read, or was left out.
+        What could not be read, or was left out; the rows of the frame ``problems``.
     content : bool
-        Whether the frame ``messages`` has a column with their text.
+        Whether the frame ``messages`` has a column ``content`` with the texts of the messages.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Logs(LazyFrames):
         Parameters
         ----------
         row : int, Series or mapping
-            A row of ``cache_loss``, or its index label.
+            A row of the frame ``cache_loss``, or its index label (0 is the first row).
 
         Returns
         -------
@@ -71,7 +71,7 @@ class Logs(LazyFrames):
         Raises
         ------
         InvalidConfig
-            If there is no such row.
+            If ``cache_loss`` has no row with this label, or the argument is not a row.
 
         Examples
         --------
@@ -94,8 +94,8 @@ class Logs(LazyFrames):
         Yields
         ------
         Prompt
-            With the request body, if it was recorded or can be rebuilt from the log; otherwise with messages, tokens or blocks.
-            Requests with nothing but usage are left out.
+            The prompt of one request: its body, if it was recorded or can be rebuilt from the log; otherwise its token ids or
+            block hashes. Requests for which the log has only token counts are left out.
 
         Raises
         ------
@@ -110,10 +110,10 @@ class Logs(LazyFrames):
         return prompts(self.parts)
 
     def diagnose(self) -> Findings:
-        """Return every cache loss with its cause, and the share of the requests that could be judged.
+        """Return every cache loss with its cause, and the share of the requests that could be checked.
 
-        The losses are those of ``cache_loss``. A loss without a cause, or with one that another session in the same slot may
-        imitate, is diagnosed again with all loaded sessions.
+        The losses are the rows of ``cache_loss``. Two kinds of losses are diagnosed again, now with the requests of all loaded
+        sessions: losses without a cause, and losses that another session in the same slot may have caused.
 
         Examples
         --------
@@ -129,23 +129,24 @@ class Logs(LazyFrames):
         ----------
         path : Path or str
             New JSONL file, with one line per request: ``timestamp`` (milliseconds since the first record), ``input_length``,
-            ``output_length`` and ``hash_ids``. ``unit`` is the unit of the lengths: ``tokens`` if the log knows them, ``blocks``
-            if it knows nothing else, otherwise ``bytes`` of the prompt in the body. ``load`` also reads ``engine`` and ``epoch``.
+            ``output_length`` (tokens) and ``hash_ids``. ``unit`` is the unit of ``input_length``: ``tokens`` if the log has token
+            ids, ``blocks`` if it has only block hashes, otherwise ``bytes`` of the prompt in the request body. Further members,
+            such as ``engine`` and ``epoch``, are for ``load``.
         salt : bytes
-            At least 16 random bytes. Exports with the same salt can be compared. Keep it secret: with the salt, guesses of a text
-            can be tested.
+            At least 16 random bytes. In traces with the same salt, equal prefixes have equal hashes, so they can be compared.
+            Keep the salt secret: with it, anyone can test whether a guessed text occurs in the trace.
         block : int
-            Number of tokens or bytes in a block. The hash of a block also covers everything before it.
+            Number of tokens or bytes in a block. The hash of a block also covers all blocks before it.
 
         Returns
         -------
         int
-            Number of lines. Requests with nothing but usage are left out.
+            Number of lines written. Requests for which the log has only token counts are left out.
 
         Raises
         ------
         InvalidConfig
-            If the salt is too short.
+            If the salt is not bytes or is too short, or ``block`` is not an integer of at least 1.
         LogError
             If the file exists or cannot be written.
 
@@ -158,7 +159,7 @@ class Logs(LazyFrames):
         return export_trace(self.parts, _check_path("path", path), salt, block)
 
     def to_parquet(self, directory: Path | str) -> None:
-        """Write every frame as Parquet files of at most a million rows. ``load(directory)`` returns equal frames.
+        """Write every frame as Parquet files of at most about a million rows. ``load(directory)`` then returns equal frames.
 
         Request bodies are not in the frames, so ``requests()`` yields nothing for logs that are loaded from Parquet. Messages
         have their text only if these logs were loaded with ``content=True``. Needs the extra ``scale``.
@@ -205,9 +206,10 @@ class Logs(LazyFrames):
         variant: str | Iterable[str] | None = None,
         parent: str | Iterable[str] | None = None,
     ) -> Logs:
-        """Select sessions by the columns of ``sessions``. Each selected session is kept whole, so that the frames agree.
+        """Return the logs of the sessions that meet all given conditions.
 
-        To select single rows, filter a frame instead. Several conditions must all be met.
+        A selected session keeps all its epochs, so that the frames agree with each other. To select single rows, filter a frame
+        instead.
 
         Parameters
         ----------
@@ -220,14 +222,14 @@ class Logs(LazyFrames):
         model, engine : str or iterable of str, optional
             Models and engines; a session is selected if one of its epochs matches.
         variant : str or iterable of str, optional
-            Variants of replays.
+            Variants of replays: what they changed on purpose, as in the column ``variant``.
         parent : str or iterable of str, optional
-            Sessions from which others were forked, resumed, spawned or replayed.
+            Ids of parents. Sessions that were forked, resumed, spawned or replayed from one of them are selected.
 
         Returns
         -------
         Logs
-            Without rows if no session matches. Problems of files whose sessions are all dropped are dropped, too.
+            The selected sessions; no rows if no session matches. If all sessions of a file are dropped, its problems are, too.
 
         Raises
         ------
@@ -245,12 +247,14 @@ class Logs(LazyFrames):
         return self._with(select(self.parts, self.unread, {"session": session, **facts}, since))
 
     def without_replays(self) -> Logs:
-        """Drop the replays, unless there is nothing else. A replay may break the contract on purpose, so totals exclude it.
+        """Return the logs without replays, unless all of them are replays.
+
+        A replay may change the prompt prefix on purpose and so lose cached tokens. Totals therefore do not count replays.
 
         Returns
         -------
         Logs
-            These logs if they contain no replays, or only replays.
+            The logs that are not replays; this object itself if there are no replays, or only replays.
 
         Examples
         --------
@@ -261,7 +265,7 @@ class Logs(LazyFrames):
         return self if len(kept) == len(self.parts) else self._with(kept)
 
     def concat(self, other: Logs) -> Logs:
-        """Combine two logs. If both contain a file, the epochs and problems of ``other`` are kept, as it may be more recent.
+        """Combine these logs with others. If both contain the same file, it is taken from ``other``, which may be more recent.
 
         Parameters
         ----------
@@ -271,7 +275,7 @@ class Logs(LazyFrames):
         Raises
         ------
         LogError
-            If two logs have the same session id, because the frames could not tell them apart.
+            If two different files have the same session id, because the frames could not distinguish the sessions.
 
         Examples
         --------

@@ -43,8 +43,9 @@ def scan(what: Loadable, *, errors: Errors = "raise", partition_bytes: int = 1 <
     errors : "raise" or "report"
         As for `loopkit.load`. Directories without a log only cause a warning.
     partition_bytes : int
-        Size of the logs in one partition; the frames are much smaller. A partition contains whole sessions. Logs of other tools
-        form a single partition, because they may repeat each other's requests.
+        Maximum size of the log files in one partition; their frames are much smaller. A partition contains whole sessions, so
+        one large session may exceed it. Logs of other tools form a single partition, because they may repeat each other's
+        requests.
 
     Returns
     -------
@@ -75,7 +76,7 @@ def scan(what: Loadable, *, errors: Errors = "raise", partition_bytes: int = 1 <
         raise InvalidConfig("dask", why, "Run `pip install 'loopkit-lab[scale]'`") from None
     files, _ = find_files(what, errors)
     groups = [*_groups(files, partition_bytes)] or [[]]
-    size = sum(sizes_of(files))  # dask reuses the results of equal calls, and logs grow
+    size = sum(sizes_of(files))  # dask reuses the result of an equal call, but the logs may have grown
     with dask.config.set({"dataframe.convert-string": False}):  # keep the dtypes of the schema
         frames = {
             name: dd.from_map(_frame, groups, name=name, errors=errors, size=size, meta=empty(name))  # type: ignore[no-untyped-call]
@@ -85,7 +86,7 @@ def scan(what: Loadable, *, errors: Errors = "raise", partition_bytes: int = 1 <
 
 
 def _groups(files: list[File], most: int) -> Iterator[list[File]]:
-    """Yield the files of each partition."""
+    """Yield the files of each partition: whole sessions of together at most ``most`` bytes, then all logs of other tools."""
     sessions: dict[str, list[File]] = {}
     others: list[File] = []
     for file in files:
@@ -107,5 +108,8 @@ def _groups(files: list[File], most: int) -> Iterator[list[File]]:
 
 
 def _frame(files: list[File], name: str, errors: Errors, size: int) -> pd.DataFrame:
-    """Return one frame of one partition. ``size`` only distinguishes this scan from an earlier one."""
+    """Return one frame of one partition.
+
+    ``size`` is not used. It makes the call differ from that of an earlier scan, so that dask does not reuse an old result.
+    """
     return getattr(read_files(files, errors=errors, progress=False), name)  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
 """``read_file``: tell loopkit's own logs from other tools' by their first bytes, and read one file.
 
-The first bytes and the neighbouring files decide, not the name. Each call is independent, so it can run on any executor.
+The first bytes of a file and the files beside it show whether it is one of loopkit's own logs. All other files are passed to the
+readers of other tools' formats. Each call is independent, so it can run on any executor.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from loopkit.session.layout import is_log_name
 __all__ = ["Read", "read_file"]
 
 SESSION, REPLAY = b'{"kind":"session_start",', b'{"kind":"replay",'
-"First bytes of loopkit's own logs."
+"First bytes of loopkit's own logs: of a session's epoch, and of a replay."
 
 
 class Read(NamedTuple):
-    """Parts and problems of one file."""
+    """Result of `read_file`: the parts and problems of one file."""
 
     parts: Sequence[Part]
     problems: Sequence[Problem] = ()
-    "In the order of their lines."
+    "What could not be read or was left out, in the order of the lines."
 
 
 def read_file(file: File, errors: Errors = "raise") -> Read:
@@ -47,15 +48,16 @@ def read_file(file: File, errors: Errors = "raise") -> Read:
     file : File
         The file, and how it was found.
     errors : "raise" or "report"
-        What to do about a fault. With ``"report"``, loopkit's own log is read up to the last complete record group before the
-        first fault. Of the lines after it, only endings and checksums are checked; consecutive damaged lines are one problem.
+        What to do about a fault: raise it, or return it as a problem. With ``"report"``, loopkit's own log is read up to the last
+        complete record group before the first fault. Later lines are not loaded, but their endings and checksums are checked.
+        Consecutive damaged lines are one problem.
 
     Raises
     ------
     TornLog
-        If the log is damaged; only if ``errors`` is ``"raise"``, like the other errors.
+        If the log is damaged. This and the other errors are raised only if ``errors`` is ``"raise"``.
     LogError
-        If the format is unknown. If the file was only found in a directory, this is a problem instead.
+        If the format is unknown. If the search found the file in a directory (``file.scanned``), this is a problem instead.
     SessionIOError
         If the operating system refuses access.
 
@@ -80,9 +82,9 @@ def read_file(file: File, errors: Errors = "raise") -> Read:
 
 
 def _reader(path: Path, errors: Errors) -> Callable[..., Part | None] | None:
-    """Return the reader of one of loopkit's own logs; None for any other file."""
+    """Return the function that reads this log if it is one of loopkit's own; None for any other file."""
     try:
-        with open_regular(path, len(SESSION)) as file:  # reads no more than that
+        with open_regular(path, len(SESSION)) as file:  # the buffer is no larger than needed
             head = file.read(len(SESSION))
     except OSError as error:
         raise SessionIOError(str(path), "read", describe(error)) from error
@@ -111,7 +113,10 @@ def _read_own(path: Path, reader: Callable[..., Part | None], errors: Errors) ->
 
 
 def _first_fault(path: Path, reader: Callable[..., Part | None], torn: TornLog) -> TornLog:
-    """Return the first fault of a log. Lines are checked in blocks, headers first, so a later fault may be found before it."""
+    """Return the fault in the earliest line. Start from ``torn``, the fault that a reading found.
+
+    Blocks of lines are checked in several steps, so a reading may find a later fault first.
+    """
     while torn.line > 1:
         try:
             reader(path, lines=torn.line - 1)
@@ -124,7 +129,7 @@ def _first_fault(path: Path, reader: Callable[..., Part | None], torn: TornLog) 
 
 
 def _read_before_fault(path: Path, reader: Callable[..., Part | None]) -> Read:
-    """Read everything before the first fault, and return it with the faults."""
+    """Read the records before the first fault. Return them with a problem for each fault in the file."""
     faults: list[Fault] = []
     deque(checked_blocks(path, faults=faults), maxlen=0)
     if is_locked(path.parent) and not _ends_whole(path):

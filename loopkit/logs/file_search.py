@@ -1,6 +1,7 @@
 """Search for log files: in a home, a session, a directory of other tools' logs, or by a glob pattern.
 
-Only names and locations matter here. No log is read.
+A home is the directory in which loopkit keeps its sessions, replays and recordings. The search looks only at names and locations;
+no log is read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from loopkit.session.layout import log_numbers, log_path, session_directories
 __all__ = ["HINT", "PARTS", "File", "Loadable", "find"]
 
 HOME = ("sessions", "replays", "memory", "slots", "sweeps", "recordings")
-"A directory that contains one of these is a home."
+"Names of entries in a home. A directory that contains one of them is treated as a home."
 LOGS = (".jsonl", ".json", ".eval", ".log", ".jsonl.gz")
 "Suffixes of log files in a directory that is not a home."
 PARTS = "parts.parquet"
@@ -32,7 +33,7 @@ HINT = "Give a home, session, log, directory of logs or pattern"
 
 @runtime_checkable
 class HasDir(Protocol):
-    """Anything with a session's directory, such as a `Session`."""
+    """An object whose ``dir`` is the directory of a session, such as a `Session`."""
 
     @property
     def dir(self) -> Path: ...
@@ -42,7 +43,7 @@ Loadable: TypeAlias = "str | Path | HasDir | Iterable[str | Path | HasDir]"
 
 
 class File(NamedTuple):
-    """A file that may be a log."""
+    """A file to read. It may turn out not to be a log."""
 
     path: Path
     scanned: bool = False
@@ -50,11 +51,13 @@ class File(NamedTuple):
 
 
 Found: TypeAlias = "File | Problem | LogError | SessionIOError"
-"""A file, something left out, a missing file, or a refusal of the operating system."""
+"""A file to read, a problem for something left out, or an error: a missing file, or access that the system refused."""
 
 
 def find(what: Loadable) -> list[Found]:
-    """Return the log files, each once, in an order that depends only on their names.
+    """Return the files to read, and a problem or an error for each path that cannot be read.
+
+    Each file occurs once. The order depends only on the names.
 
     Raises
     ------
@@ -94,7 +97,7 @@ def _files(what: Loadable) -> Iterator[Found]:
 
 
 def _matched(path: str) -> list[Found]:
-    """Return the files at a path that a pattern matched. An error is returned, so that the other paths are still read."""
+    """Return the files at a path that a pattern matched. An error is returned instead of raised, so the other paths are read."""
     try:
         return list(_files(path))
     except LogError as error:
@@ -108,7 +111,7 @@ def _matching(pattern: str) -> list[str]:
         found = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else []
     except ValueError:
         return []
-    return [path for path in found if path != pattern]  # a dangling link of this name matches itself
+    return [path for path in found if path != pattern]  # a link of this name whose target is missing
 
 
 def _in_directory(path: Path) -> Iterator[Found]:
@@ -145,7 +148,7 @@ def _in_home(home: Path) -> Iterator[Found]:
 
 
 def _in_sessions(directory: Path, *, is_named: bool) -> Iterator[Found]:
-    """Return what a directory in a home's ``sessions`` contains."""
+    """Yield the logs in one directory of a home's ``sessions``. ``is_named`` is True if its name is a session id."""
     if is_named and log_numbers(directory):
         yield from _in_session(directory)
     elif found := list(_below(directory)):
@@ -158,7 +161,7 @@ def _in_sessions(directory: Path, *, is_named: bool) -> Iterator[Found]:
 
 
 def _below(directory: Path) -> Iterator[Found]:
-    """Return files below a directory that may be logs, and directories that cannot be read."""
+    """Yield files below a directory that may be logs, and an error for each directory that cannot be read."""
     refused: list[OSError] = []
     for place, directories, files in os.walk(directory, onerror=refused.append):
         directories.sort()

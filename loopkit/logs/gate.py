@@ -20,15 +20,15 @@ class Gate(NamedTuple):
     """Result of `gate`."""
 
     ok: bool
-    "Whether the logs pass."
+    "True if at least one request reports cached tokens, and no more tokens were lost than allowed."
     lost_tokens: int
-    "Tokens lost in total."
+    "Number of tokens lost, over all logs."
     lines: tuple[str, ...]
-    "The causes, the most expensive first; the problems; and the totals."
+    "Text for the user: the causes, the most expensive first; the problems; and the totals."
 
 
 def gate(what: Loadable, max_lost: int = 0, *, errors: Errors = "raise") -> Gate:
-    """Check that logs lost no more tokens than allowed. Replays count only if there is nothing else.
+    """Check that logs lost no more tokens than allowed. Replays count only if all logs are replays.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def gate(what: Loadable, max_lost: int = 0, *, errors: Errors = "raise") -> Gate
     Raises
     ------
     TornLog, LogError
-        As `loopkit.load` does.
+        If a log is damaged, a path does not exist or a file is not a log, as for `loopkit.load`.
 
     Examples
     --------

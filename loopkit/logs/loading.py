@@ -32,37 +32,39 @@ def load(
     Parameters
     ----------
     what : str, Path, Session, or an iterable of these
-        A home, a session or its directory, a log file, a directory of other tools' logs, or a glob pattern. A file that is named
-        twice is read once.
+        A home (the directory in which loopkit keeps sessions and recordings), a session or its directory, a log file, a directory
+        of other tools' logs, or a glob pattern. A file that is named twice is read once.
     errors : "raise" or "report"
-        What to do about a fault in a log: raise it, or load everything before it and add it to ``problems``. One damaged file
-        does not affect the others.
+        What to do about a fault in a log: raise an error, or load everything before the fault and add a row to ``problems``. One
+        damaged file does not affect the others.
     content : bool
-        Whether the frame ``messages`` gets a column with their text.
+        Whether the frame ``messages`` gets a column ``content`` with the texts of the messages.
     executor : concurrent.futures.Executor, optional
-        Reads the files in parallel. The result is the same, including the first error. Other processes must find the files at
-        the same paths. With Dask, use ``client.get_executor(pure=False)``; otherwise it runs equal calls once.
+        Executor on which the files are read in parallel. Logs and errors are the same as without it. Its workers must find the
+        files at the same paths. With Dask, use ``client.get_executor(pure=False)``; otherwise Dask may return the result of an
+        earlier equal call.
     progress : bool, optional
         Whether to show a progress bar. By default it appears after 2 seconds, in a terminal or notebook.
 
     Returns
     -------
     Logs
-        The loaded logs; without rows if a home contains no session. A session that is being written is read up to its last
-        complete record group.
+        The loaded logs; no rows if a home contains no session. A session that is still being written is read up to its last
+        complete group of records.
 
     Warns
     -----
     UserWarning
         If ``errors`` is ``"raise"`` and a directory is empty, or a directory in a home's ``sessions`` contains no log. The
-        warning is also one of the problems.
+        same text is a row of ``problems``.
 
     Raises
     ------
     TornLog
-        If a log is damaged; names file and line.
+        If a log is damaged. The error names the file and the line.
     LogError
-        If a path does not exist or is not a log. A path that was named is also refused if ``errors`` is ``"report"``.
+        If a path does not exist, is a directory without logs, or is not a log. With ``errors="report"``, this is an error only
+        for a path in ``what`` that does not exist or is a directory without logs.
     SessionIOError
         If the operating system refuses access.
     InvalidConfig
@@ -80,7 +82,7 @@ def load(
 
 
 def find_files(what: Loadable, errors: Errors, stacklevel: int = 3) -> tuple[list[File], list[Problem]]:
-    """Return the files to read, and what is left out; raise and warn as `load` does."""
+    """Return the files to read, and a problem for each path that is left out. Raises and warns as `load` does."""
     check_errors(errors)
     files: list[File] = []
     problems: list[Problem] = []
@@ -107,7 +109,7 @@ def read_files(
     executor: Executor | None = None,
     progress: bool | None = None,
 ) -> Logs:
-    """Read the files that `find_files` returned."""
+    """Read the files that `find_files` returned. ``problems`` come first among the problems of the result."""
     sizes = sizes_of(files)
     parts: list[Part] = []
     problems = list(problems)

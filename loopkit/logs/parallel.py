@@ -18,13 +18,13 @@ T = TypeVar("T")
 BATCH_BYTES = 1 << 24
 "Maximum size of a batch of small files, which takes about 0.1 s to read."
 BATCH_ITEMS = 1000
-"Maximum number of items in a batch; empty files take time, too."
+"Maximum number of items in a batch, because even empty files take time."
 
 
 def read_each(
     files: Sequence[File], sizes: Sequence[int], errors: Errors, executor: Executor | None
 ) -> Generator[Read, None, None]:
-    """Read each file, in order. The first error cancels the reads that have not started."""
+    """Yield what each file contains, in order. The first error is raised and cancels the reads that have not started."""
     if executor is None:
         yield from (read_file(file, errors) for file in files)
         return
@@ -57,12 +57,14 @@ def _read_batch(files: Sequence[File], errors: Errors = "raise") -> list[Read | 
 
 
 def sizes_of(files: Sequence[File]) -> list[int]:
-    """Return the size of each file in bytes; 0 for anything else."""
+    """Return the size of each file in bytes; 0 if it is not a regular file."""
     return [file.path.stat().st_size if file.path.is_file() else 0 for file in files]
 
 
 def batches(items: Sequence[T], sizes: Sequence[int], most: int) -> Iterator[list[T]]:
-    """Yield batches of consecutive items, each of at most `most` bytes and 1,000 items. A larger item is a batch of its own.
+    """Yield the items in batches of at most ``most`` bytes and 1,000 items. An item of more bytes is a batch of its own.
+
+    ``sizes`` are the sizes of the items in bytes.
 
     Examples
     --------

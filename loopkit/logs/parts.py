@@ -25,20 +25,22 @@ LISTED = 13
 
 
 class Merged(NamedTuple):
-    """Parts and problems of `Logs`."""
+    """Result of `merge`: the parts and problems for `Logs`."""
 
     parts: tuple[Part, ...]
     unread: tuple[Problem, ...]
 
 
 def merge(parts: Sequence[Part], problems: Iterable[Problem], errors: Errors) -> Merged:
-    """Merge parts. If an epoch occurs twice, the later part is kept.
+    """Return the parts with each epoch once and in order, and the problems.
+
+    If an epoch was read twice, the later part is kept. Requests that several logs of other tools repeat are kept once.
 
     Raises
     ------
     LogError
-        If two logs have the same session id, because the frames could not tell them apart. If ``errors`` is ``"report"``, the
-        second log is left out instead.
+        If two different logs have the same session id, because the frames could not distinguish them. If ``errors`` is
+        ``"report"``, the second log is left out instead.
     """
     by_session: dict[str, dict[int, Part]] = {}
     once, copied = drop_duplicates(parts)
@@ -65,7 +67,7 @@ def _files_of(part: Part) -> Iterator[str]:
 
 
 def problems_of_others(problems: Iterable[Problem], parts: Iterable[Part]) -> tuple[Problem, ...]:
-    """Return the problems of files other than those of these parts."""
+    """Return the problems of other files than those from which these parts were read."""
     files = {file for part in parts for file in _files_of(part)}
     return tuple(problem for problem in problems if problem.path not in files)
 
@@ -83,7 +85,7 @@ def select(
 ) -> list[Part]:
     """Return the parts of the sessions that meet every condition; see `loopkit.Logs.where`."""
     kept = {part.session for part in parts}
-    sessions = kept | {Path(problem.path).parent.name for problem in unread}  # or its log could not be read
+    sessions = kept | {Path(problem.path).parent.name for problem in unread}  # and sessions whose log could not be read
     for member, value in conditions.items():
         if value is not None:
             names = _names(member, value)

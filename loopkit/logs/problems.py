@@ -29,9 +29,9 @@ class Problem(msgspec.Struct, frozen=True):
     line: int | None
     "Number of the line, from 1; None if the problem concerns the whole file."
     offset: int | None
-    "Byte offset of the line, or of the wrong byte in it."
+    "Byte offset in the file: of the line, or of the wrong byte in the line. None if the problem has no position."
     kind: str
-    "``torn``, ``unreadable``, ``not_a_log``, ``impossible_reuse``, ``baseline`` or ``left_out``; adapters add others."
+    "``torn``, ``unreadable``, ``not_a_log``, ``impossible_reuse``, ``baseline`` or ``left_out``; other formats may add kinds."
     why: str
     "What is wrong."
     affected: int = 1
@@ -59,7 +59,7 @@ def check_errors(errors: str) -> None:
 
 
 def problem_of(error: LoopkitError, path: str) -> Problem:
-    """Return an error as a problem, to report it instead of raising it.
+    """Return the problem that reports an error. ``path`` is used if the error names no file.
 
     Examples
     --------

@@ -25,12 +25,12 @@ __all__ = ["diagnose_parts", "number_at", "prompts"]
 
 UNEXPLAINED = "unexplained"
 DOUBTED = (UNEXPLAINED, "context_shifted", "no_checkpoint")
-"Causes that a session may name by itself because it cannot see that another session used its slot."
+"Causes that may be wrong if only one session is known: another session may have used its slot."
 COUNTS = ("expected", "reusable", "cached", "lost")
 
 
 def prompts(parts: Iterable[Part]) -> Iterator[Prompt]:
-    """Yield the prompt of each request; a request with nothing but usage is left out."""
+    """Yield the prompt of each request. Requests for which the log has only token counts are left out."""
     for part in parts:
         for at, known in enumerate(() if part.requests is None else part.requests()):
             if isinstance(known, Observation):
@@ -43,10 +43,10 @@ def prompts(parts: Iterable[Part]) -> Iterator[Prompt]:
 
 
 def diagnose_parts(parts: Iterable[Part]) -> Findings:
-    """Return the losses of the logs, with causes.
+    """Return the cache losses of the logs, with their causes.
 
-    Most causes were found live, or when a foreign log was read. Only the `DOUBTED` ones are diagnosed again, because the other
-    sessions on the same server are known now. Replays count only if there is nothing else.
+    Most causes were found while the session ran, or when another tool's log was read. Losses with a cause in `DOUBTED` are
+    diagnosed again, because the other sessions on the same server are known now. Replays count only if all logs are replays.
     """
     judged = without_replays(list(parts))
     again = _diagnose_again([part for part in judged if part.source == "loopkit"])
@@ -81,7 +81,10 @@ def _losses(part: Part, again: Mapping[tuple[str | None, int, int | None], Diagn
 
 
 def _diagnose_again(parts: Sequence[Part]) -> dict[tuple[str | None, int, int | None], Diagnosis]:
-    """Diagnose the requests of all sessions together. Bodies are read only if a loss has a doubted cause."""
+    """Diagnose the requests of all sessions together. Return the diagnosis of each loss by session, epoch and request number.
+
+    If no loss has a cause in `DOUBTED`, no bodies are read, and the result is empty.
+    """
     if not any(part.requests is not None and not set(DOUBTED).isdisjoint(part.losses["cause"]) for part in parts):
         return {}
     every = sorted((each for part in parts for each in _near_losses(_observations(part))), key=lambda each: each.time or "")
@@ -102,7 +105,7 @@ def _observations(part: Part) -> Iterator[Observation]:
 
 
 def _of_row(part: Part, at: int) -> Observation:
-    """Return what the usage row of a request tells about it."""
+    """Return an `Observation` with the usage, session, time and slot of one row."""
     return Observation(
         usage=Usage(**{name: number_at(part.usage[name][at]) for name in Usage.__struct_fields__}),
         session=part.session,
@@ -116,7 +119,7 @@ def _of_row(part: Part, at: int) -> Observation:
 
 
 def _near_losses(requests: Iterator[Observation]) -> Iterator[Observation]:
-    """Yield the requests, with bodies only for losses and the requests before them: all bodies together may be large."""
+    """Yield the requests. Only losses and the requests before them keep their bodies, because all bodies may need much memory."""
     last: Observation | None = None
     lost = False
     for now in requests:
@@ -129,7 +132,7 @@ def _near_losses(requests: Iterator[Observation]) -> Iterator[Observation]:
 
 
 def number_at(value: Any) -> Any:
-    """Return a number of a column, or None if it is missing."""
+    """Return a value of a numeric column as a plain number, or None if it is missing (-1 or NaN)."""
     return value.item() if value >= 0 else None
 
 

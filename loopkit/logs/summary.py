@@ -16,7 +16,7 @@ __all__ = ["describe_losses", "describe_replays", "describe_trace", "summary"]
 
 
 def summary(logs: Logs, *, each: bool = False) -> list[str]:
-    """Return a summary of logs. Losses of replays are not listed, unless there is nothing else.
+    """Return the lines of a summary of logs. Losses of replays are listed only if all logs are replays.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def _sessions(logs: Logs) -> Iterator[str]:
 
 
 def describe_losses(losses: pd.DataFrame, *, each: bool = True) -> list[str]:
-    """Return the losses by cause, the most expensive cause first, each with its advice and places.
+    """Return lines about the losses, by cause: the most expensive cause first, each with advice and the places of its losses.
 
     Parameters
     ----------
@@ -82,7 +82,9 @@ def describe_losses(losses: pd.DataFrame, *, each: bool = True) -> list[str]:
 
 
 def describe_replays(logs: Logs) -> list[str]:
-    """Return a line about replays that are not counted; none if there are only replays, or no replays.
+    """Return one line about the replays left out of the summary.
+
+    The list is empty if there are no replays, or nothing but replays.
 
     Examples
     --------
@@ -97,7 +99,7 @@ def describe_replays(logs: Logs) -> list[str]:
 
 
 def describe_trace(logs: Logs, written: int, path: Path) -> str:
-    """Return how many requests a trace contains, and why the others were left out.
+    """Return a line that says how many requests a trace contains, and why the others were left out.
 
     Parameters
     ----------
@@ -106,7 +108,7 @@ def describe_trace(logs: Logs, written: int, path: Path) -> str:
     written : int
         Number of lines, as `Logs.export_trace` returns it.
     path : Path
-        The trace.
+        File of the trace.
 
     Examples
     --------

@@ -21,11 +21,11 @@ from loopkit.logs.requests import number_at
 __all__ = ["export_trace"]
 
 SALT_BYTES = 16
-"Minimum length of a salt. With a shorter one, texts could be found by trial."
+"Minimum length of a salt in bytes. A shorter salt could be found by trial, and with it the texts."
 
 
 def export_trace(parts: Sequence[Part], path: Path, salt: bytes, block: int) -> int:
-    """Write a trace; see `loopkit.Logs.export_trace`."""
+    """Write a trace, and return the number of its lines; see `loopkit.Logs.export_trace`."""
     if not isinstance(salt, bytes):
         raise InvalidConfig("salt", f"it must be bytes; got {kind_of(salt)}", f"Give at least {SALT_BYTES} random bytes")
     if len(salt) < SALT_BYTES:
@@ -68,7 +68,7 @@ def export_trace(parts: Sequence[Part], path: Path, salt: bytes, block: int) -> 
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file that gets its name only when it is complete, so that half a trace is never taken for a whole one."""
+    """Open a temporary file, and rename it to ``path`` when it is complete. So ``path`` never contains an unfinished trace."""
     _check_free(path)
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -86,7 +86,7 @@ def _check_free(path: Path) -> None:
 
 
 def _blocks_of(known: Observation | Prompt | None, block: int) -> tuple[str, int, list[bytes]] | None:
-    """Return unit, length and blocks of a prompt; None if only the usage is known."""
+    """Return the unit of a prompt's length, its length, and its blocks as bytes; None if only the token counts are known."""
     if isinstance(known, Observation):
         if known.tokens is not None:
             known = Prompt(tokens=known.tokens.tokens)
@@ -103,7 +103,7 @@ def _blocks_of(known: Observation | Prompt | None, block: int) -> tuple[str, int
 
 
 def _chained_hashes(blocks: Iterable[bytes], salt: bytes) -> list[int]:
-    """Return a number for each block and everything before it. Equal numbers mean equal prefixes."""
+    """Return a hash for each block, which also covers all blocks before it. Equal hashes mean equal prefixes."""
     numbers, link = [], b""
     for block in blocks:
         link = hmac.digest(salt, link + block, hashlib.sha256)

@@ -1,8 +1,9 @@
 """Assignment of requests to conversations by their messages, because no header names the conversation.
 
-Agents send their whole history each time, so a request follows the one whose messages it starts with. If a client rewrote its
-history, the conversation with the most messages in common counts. A request in doubt starts a conversation, so that nothing is
-expected of its cache and no loss is invented. Takes linear time.
+Agents send their whole history with each request. So a request follows the earlier request whose messages its own messages start
+with. If a client rewrote its history, the request belongs to the conversation with which it shares the most messages. In doubt, a
+request starts a new conversation: no cached tokens are expected of it, so no false loss is reported. The time is linear in the
+number of messages.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ __all__ = ["ConversationMatcher", "Placement"]
 SYSTEM = ("system", "developer")
 ANSWERS = ("assistant", "tool", "function")
 ITEMS = ("reasoning", "function_call", "function_call_output")
-"Item types of OpenAI's Responses API that only a response can have added."
+"Item types of OpenAI's Responses API that are in a request only if a response came before it."
 SIMILAR = 0.8
-"Share of equal text from which on two messages count as versions of one."
+"Two messages count as versions of the same message if at least this share of their text is equal."
 EMPTY_MESSAGE = len(b'{"role":"user","content":""}')
 REMEMBERED_OPENINGS = 64
 REMEMBERED_CONVERSATIONS = 8
@@ -32,18 +33,18 @@ REMEMBERED_CONVERSATIONS = 8
 
 
 class Placement(NamedTuple):
-    """The conversation of a request and its place in it."""
+    """The conversation of a request, and its place in this conversation."""
 
     conversation: int
     "Number of the conversation, from 0 in order of their starts."
     follows: int | None
-    "Number of the request before it, from 0 in order of arrival. None if it starts a conversation."
+    "Number of the request that it follows, from 0 in the order of the calls. None if it follows no other request."
     new: list[bytes]
     "Messages that are new to the conversation, in order."
 
 
 class ConversationMatcher:
-    """Assigns request bodies to conversations. Takes them in order of their responses.
+    """Assigns request bodies to conversations. Pass the bodies in the order of their responses.
 
     Examples
     --------
@@ -63,27 +64,27 @@ class ConversationMatcher:
 
     def __init__(self) -> None:
         self._requests_with: dict[int, list[int]] = {}
-        "Requests by the hash of all their messages."
+        "Numbers of the requests with the same messages, by the hash of all these messages."
         self._conversation_of: list[int] = []
         "Conversation of each request."
         self._newest: list[int] = []
         "Newest request of each conversation."
         self._sizes: list[int] = []
-        "Number of messages of each request."
+        "Number of messages in each request."
         self._settings: list[int] = []
-        "Hash of each request's members other than messages."
+        "Hash of the members other than messages, for each request."
         self._conversations_with: dict[int, tuple[int, ...]] = {}
-        "The last few conversations with a message, by its hash."
+        "The last few conversations that contain a message, by the hash of the message."
         self._is_response: dict[int, bool] = {}
-        "Whether a message belongs to a response, by its hash."
+        "Whether a message comes from a response or a tool, by the hash of the message."
         self._openings: deque[tuple[int, list[bytes]]] = deque(maxlen=REMEMBERED_OPENINGS)
-        "The most recent first requests of conversations."
+        "Number and messages of the first request of each recent conversation."
 
     def __len__(self) -> int:
         return len(self._conversation_of)
 
     def place(self, body: bytes) -> Placement:
-        """Assign the next request."""
+        """Assign the next request to a conversation."""
         messages, members = _parts(body)
         digests = list(map(hash, messages))
         keys = list(accumulate(digests, lambda before, digest: hash((before, digest))))
@@ -115,7 +116,7 @@ class ConversationMatcher:
                 return Placement(self._conversation_of[request], request, messages[size:])
             if requests and size < len(keys) and before is None:
                 shared, before = size, requests[-1]
-        if answered:  # a request without a response in it cannot follow another
+        if answered:  # a request that contains no response cannot follow another
             first = shared or int(_role(messages[0]) in SYSTEM)
             kept = Counter(each for digest in set(digests[first:]) for each in self._conversations_with.get(digest, ()))
             candidates = ((count, self._newest[each]) for each, count in kept.items())
@@ -146,7 +147,10 @@ class ConversationMatcher:
 
 
 def _is_rewritten(opening: list[bytes], messages: list[bytes]) -> bool:
-    """Return True if a request repeats an opening with one message changed in a small part of its text."""
+    """Return True if a request repeats the first request of a conversation with a small change in one message.
+
+    ``opening`` has the messages of that first request.
+    """
     changed = [(was, now) for was, now in zip(opening, messages) if was != now]
     answers = [_role(message) in (*ANSWERS, *ITEMS) for message in messages[len(opening) :]]
     if len(changed) != 1 or not answers or not answers[0] or answers.count(False) > 1:
@@ -158,7 +162,7 @@ def _is_rewritten(opening: list[bytes], messages: list[bytes]) -> bool:
 
 
 def _parts(body: bytes) -> tuple[list[bytes], tuple[tuple[str, bytes], ...]]:
-    """Return the messages of a body, and its other members that a template may use."""
+    """Return the messages of a body, and its other members that the chat template may use."""
     try:
         members = decode(body, dict[str, Raw])
     except ValueError:
@@ -169,7 +173,7 @@ def _parts(body: bytes) -> tuple[list[bytes], tuple[tuple[str, bytes], ...]]:
 
 
 def _role(message: bytes) -> str:
-    """Return the role of a message, or the type of an item."""
+    """Return the role of a message, or the type of an item without a role."""
     try:
         value: Any = decode(message)
     except ValueError:

@@ -1,7 +1,7 @@
 """Trees of conversations, built from the links between entries.
 
-File order does not matter. A branch continues from its parent entry, and each request is compared with the request that it
-really follows. A compaction starts an epoch. A turn is a person's message and the requests after it.
+Entries may be in any order in the file. Each entry continues from its parent entry, so a request is compared with the request
+before it in its own branch. A compaction starts an epoch. A turn is a person's message and the requests after it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T", int, float)
 
 
 class LoggedTurn(Struct, eq=False):
-    """A person's message and everything after it. Its number is set by its first request."""
+    """A person's message and everything after it. ``number`` is -1 until the first request of the turn."""
 
     time: LogTime
     number: int = -1
@@ -35,12 +35,12 @@ class RequestRow(Struct, eq=False):
 
     request: RequestEntry
     previous: RequestRow | None
-    "The request before it in its branch. None for the first of an epoch."
+    "The request before this one in its branch. None for the first request of an epoch."
     epoch: int
     turn: LoggedTurn | None
     sent: LogTime
     kept_seconds: float | None
-    "Time to live of the cached prefix after this request."
+    "Time to live of the cached prefix after this request, in seconds."
 
 
 class LoggedEpoch(Struct, eq=False):
@@ -70,18 +70,18 @@ Position: TypeAlias = "tuple[LoggedSession, LoggedEpoch, LoggedTurn | None, Requ
 The time is None directly after a response."""
 
 LOST_REQUEST = RequestEntry(session="", usage=Usage())
-"Placeholder for a request that is missing from the log. The next request has no expected tokens."
+"Placeholder for a request that is missing from the log. The request after it has no expected tokens."
 
 
 class ConversationTrees:
-    """Build the conversations of one file.
+    """The conversations of one file, built from its entries. ``sessions`` has them by name.
 
     Parameters
     ----------
     entries : iterable of Entry
         Entries in file order.
     source : TextSource
-        Counts the entries that are left out.
+        The file. Entries that are left out are counted as its problems.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class ConversationTrees:
         return session
 
     def _add(self, entry: Link, parent: Position | None = None) -> None:
-        """Add an entry and those that wait for it. `parent` overrides the parent that the entry names."""
+        """Add an entry, and the entries that wait for it as their parent. `parent` replaces the parent that the entry names."""
         ready = [entry]
         while ready:
             entry = ready.pop()
@@ -139,7 +139,7 @@ class ConversationTrees:
                     ready += self._waiting.pop(entry.id, [])[::-1]
 
     def _parent_position(self, entry: Link) -> Position | None:
-        """Return the position of an entry's parent, or None if the parent is not read yet or the entry is a repetition."""
+        """Return the position of an entry's parent. None if the parent is not read yet, or the entry's id occurred before."""
         position = self._positions.get(entry.parent)
         session = self._session(entry.session)
         if entry.id is None:
@@ -222,7 +222,7 @@ class ConversationTrees:
 
 
 def _merge(old: RequestEntry, new: RequestEntry) -> RequestEntry:
-    """Merge two entries of one request: the larger of each count, and the later of each other fact."""
+    """Merge two entries of one request. Keep the larger of each count, and of the other facts the later known value."""
     was, now = old.usage, new.usage
     if (
         (was.prompt_tokens, was.cached_tokens, was.cache_write_tokens)
@@ -233,7 +233,7 @@ def _merge(old: RequestEntry, new: RequestEntry) -> RequestEntry:
         and old.verdict is None
         and old.is_side_chain is new.is_side_chain
     ):
-        return new  # usual: the last entry has it all
+        return new  # the usual case: the last entry has all facts
     counts = [_larger(before, after) for before, after in zip(astuple(was), astuple(now))]
     facts = {name: getattr(new, name) or getattr(old, name) for name in ("time", "finish_reason", "verdict", "model")}
     missed, side = _larger(old.missed_tokens, new.missed_tokens), old.is_side_chain and new.is_side_chain

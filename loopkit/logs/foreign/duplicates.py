@@ -1,7 +1,8 @@
 """Removal of requests that several files or conversations repeat, such as copies and forks.
 
-Resumed and forked conversations often start with a copy of their parent's history, under another name. A side chain may repeat
-its parent's responses under new request ids. Each file is judged with its whole history first. Then repeated rows are dropped
+Resumed and forked conversations often start with a copy of their parent's history, under another session id. A side chain (the
+lines of a sub-agent) may repeat its parent's responses under new request ids. Losses are diagnosed first, in each file with its
+whole history. Then repeated rows are dropped.
 from all files but one.
 """
 
@@ -28,10 +29,11 @@ OURS = ("loopkit", "replay")
 
 
 def drop_duplicates(parts: Sequence[Part]) -> tuple[list[Part], list[Problem]]:
-    """Drop requests of foreign logs that another part contains, too.
+    """Drop requests of other tools' logs that several parts contain. Return the remaining parts, and a problem for each drop.
 
-    The copy in the conversation that ended first is kept, or the one in the main conversation if others are in side chains. If
-    two files still have different requests of one session, the second session is renamed to ``<session>+2``.
+    Of several copies, the one in the conversation that ended first is kept. A copy in a main conversation is preferred to those
+    in side chains. If two files then have different requests of the same session, the second session is renamed to
+    ``<session>+2``.
     """
     ours = [at for at, part in enumerate(parts) if "key" not in part.usage]
     foreign = [at for at, part in enumerate(parts) if "key" in part.usage]
@@ -62,7 +64,7 @@ def drop_duplicates(parts: Sequence[Part]) -> tuple[list[Part], list[Problem]]:
 
 
 def _copies(part: Part, repeated: set[bytes], main: set[bytes], seen: set[tuple[object, ...]]) -> list[int]:
-    """Return the rows that are copies, and add the others to ``seen``."""
+    """Return the rows of a part that are copies of earlier requests. ``seen`` collects the requests that may have copies."""
     keys, responses, side = (part.usage[name] for name in ("key", "response", "side"))
     rows = [row for row, key in enumerate(keys.tolist()) if key in repeated]
     copies = {row for row in np.flatnonzero(side).tolist() if responses[row] in main}
@@ -79,13 +81,13 @@ def _copies(part: Part, repeated: set[bytes], main: set[bytes], seen: set[tuple[
 
 
 def _drop_keys(part: Part) -> Part:
-    """Return a part without the columns for this module, which take more memory than all others."""
+    """Return a part without the columns that only this module needs. They take more memory than all others."""
     usage = {name: values for name, values in part.usage.items() if name not in ("key", "response", "side")}
     return dataclasses.replace(part, usage=usage)
 
 
 def _select_rows(part: Part, rows: NDArray[np.intp]) -> Part:
-    """Return a part with only some of its requests, and their turns and losses."""
+    """Return a part with only the requests in these rows of ``usage``, and their turns and losses."""
     usage = {name: values[rows] for name, values in part.usage.items()}
     usage["request"] = np.arange(1, rows.size + 1)
     turns, old = part.turns, part.usage["turn"][rows]

@@ -1,7 +1,8 @@
 """Entries that the adapters yield: small facts from another tool's log in file order; and the form of their times.
 
-Malicious input can at worst add rows to the ``problems`` frame. Links use ``id`` and ``parent``, because log files are
-appended to by several processes, copied and cut. An entry without an ``id`` follows the last entry of its conversation.
+An entry names the entry before it as its ``parent``. Line order would not be enough: several processes may append to a log file,
+and files are copied and cut. An entry without an ``id`` follows the last entry of its conversation. Malicious input can at worst
+add rows to the frame ``problems``.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ __all__ = [
 ]
 
 LogTime: TypeAlias = "str | int | None"
-"A timestamp as the log has it: ISO 8601 text with a zone, or microseconds since 1970. None if there is none."
+"A timestamp as it is in the log: ISO 8601 text with a time zone, or microseconds since 1970. None if there is no timestamp."
 
 UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND = datetime.timedelta(microseconds=1)
 MAX_MICROSECONDS = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - UNIX_EPOCH) // MICROSECOND
 "Microseconds from 1970 to the last microsecond of the year 9999, the largest that `datetime` has."
 IMPLAUSIBLE = "impossible token counts (negative or too large), with the other counts of their request"
-"Problem text where `is_plausible` is False. Some gateways subtract cached tokens twice, which gives a negative input."
+"Text of the problem if `is_plausible` returns False. Some gateways subtract cached tokens twice, which gives a negative input."
 
 
 class ConversationStart(Struct, frozen=True, kw_only=True):
@@ -52,7 +53,7 @@ class ConversationStart(Struct, frozen=True, kw_only=True):
 
 
 class Link(Struct, frozen=True, gc=False):
-    """Base of all linked entries. Used as it is for entries that matter only as the parent of others."""
+    """Base class of all linked entries. Instances of `Link` itself matter only as parents of other entries."""
 
     session: str
     id: str | None = None
@@ -63,7 +64,9 @@ class Link(Struct, frozen=True, gc=False):
 
 
 class TextDigest:
-    r"""Size and SHA-256 of a message, computed without keeping its text. Distinct parts are joined by line feeds.
+    r"""Size and SHA-256 of a message, computed without keeping its text.
+
+    The parts of a message are joined by line feeds. A part that equals an earlier one is ignored.
 
     Examples
     --------
@@ -82,7 +85,7 @@ class TextDigest:
         self._parts: set[bytes] = set()
 
     def add(self, text: str) -> None:
-        """Add a part."""
+        """Add a part of the message, unless an equal part was added before."""
         data = text.encode("utf-8", "surrogatepass")
         part = hashlib.sha256(data).digest()
         if part not in self._parts:
@@ -98,7 +101,7 @@ class TextDigest:
 
 
 class MessageEntry(Link, frozen=True, kw_only=True, gc=False):
-    """A message."""
+    """A message, or a part of a message."""
 
     role: Role
     starts_turn: bool = False
@@ -107,9 +110,9 @@ class MessageEntry(Link, frozen=True, kw_only=True, gc=False):
     "Number of tool calls that this message answers."
     tool: str | None = None
     key: str | None = None
-    "The same for all parts of one message."
+    "Entries with the same key are parts of one message."
     record: Record | TextDigest | None = None
-    "None if texts were not requested."
+    "The text of the message, or its digest. None if texts were not requested."
 
 
 class RequestEntry(Link, frozen=True, kw_only=True, gc=False):
@@ -117,33 +120,33 @@ class RequestEntry(Link, frozen=True, kw_only=True, gc=False):
 
     usage: Usage
     key: str | None = None
-    "Id of the request, the same in every file that repeats it. None if there is none."
+    "Id of the request, which is the same in every file that repeats the request. None if the log has no id."
     is_side_chain: bool = False
-    "True in a side chain. If the main conversation has the same response, this entry is a copy."
+    "True in a side chain, the log of a sub-agent. If the main conversation has the same response, this entry is a copy."
     response: str | None = None
     "Id of the response, to find such copies."
     is_copy: bool = False
-    "True for repeated history: later requests follow it, and it is counted in its original file."
+    "True for a request copied from another file's history. Later requests may follow it, but only the original is counted."
     model: str | None = None
     engine: str | None = None
     "Engine name as in `loopkit.cache`: ``anthropic``, ``openai``, ``llama.cpp``, …"
     finish_reason: str | None = None
     sent: LogTime = None
-    "Send time. If None, the time of the entry before it is used."
+    "Time at which the request was sent. If None, the time of the entry before this one is used."
     verdict: str | None = None
     "The provider's own reason for a cache miss."
     missed_tokens: int | None = None
-    "Missed tokens as the provider reports them."
+    "Number of tokens that missed the cache, as reported by the provider."
     kept_seconds: float | None = None
-    "Time to live of what this request wrote to the cache. None if it wrote nothing or the log does not say."
+    "Time to live, in seconds, of what this request wrote to the cache. None if it wrote nothing, or the log has no value."
     request_bytes: int | None = None
     request_sha256: str | None = None
     other_requests: tuple[tuple[str, int], ...] = ()
-    "Session and number of the last few requests that the same server answered since the request before this one."
+    "Session and number of other requests that the same server answered since the previous request; only the last few."
     block_hashes: Sequence[int] | None = None
     "Hashes of the prompt's blocks, in logs that have hashes instead of text."
     read_body: Callable[[], bytes] | None = None
-    "Reads the exact request body, if the log has it. A ``functools.partial``, so that it can be pickled."
+    "Function that reads the exact request body, a ``functools.partial`` that can be pickled; None if the log has no body."
 
 
 class CompactionEntry(Link, frozen=True, kw_only=True, gc=False):

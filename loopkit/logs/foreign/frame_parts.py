@@ -1,6 +1,6 @@
 """Parts of frames, built from the conversations of another tool's log.
 
-Losses are judged by the same functions as those of live sessions. Values that the log lacks are missing.
+The functions that diagnose losses are the same as for live sessions. Values that the log lacks are missing in the frames.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = ["Adapter", "build_parts", "merge_messages"]
 ROLES = {Role.User: "user", Role.Assistant: "assistant", Role.ToolResult: "tool", Role.System: "system"}
 COUNTS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens")
 Purpose: TypeAlias = Literal["usage", "digests", "texts"]
-"What a second reading of a file is for."
+"What a second reading of a file returns: token counts, digests of messages, or texts of messages."
 TIMES = ("ttft_ms", "prompt_ms", "predicted_ms")
 
 
 class Adapter(Protocol):
-    """One format: a module of ``loopkit.logs.foreign.formats``."""
+    """Reader of one log format: a module of ``loopkit.logs.foreign.formats``."""
 
     @property
     def NAME(self) -> str:  # noqa: N802  # a constant of the module
@@ -54,11 +54,11 @@ class Adapter(Protocol):
         """Return True if a file with these first bytes has this format."""
 
     def entries(self, source: TextSource, *, texts: bool) -> Iterator[Entry]:
-        """Yield the entries of the file. Messages have records only with ``texts=True``."""
+        """Yield the entries of the file. Messages contain their texts, as records, only with ``texts=True``."""
 
 
 def build_parts(adapter: Adapter, source: TextSource) -> list[Part]:
-    """Read one file into parts, one per epoch."""
+    """Read one file, and return one part per epoch."""
     trees = ConversationTrees(adapter.entries(source, texts=False), source)
     reread = _Rereading(adapter.entries, source.path)
     prompt_only_sessions: set[str] = set()
@@ -114,7 +114,7 @@ def _count_invalid_times(source: TextSource, logged: list[LogTime], times: NDArr
 
 
 def _in_order(epoch: LoggedEpoch) -> list[RequestRow]:
-    """Return the requests in order of their turns. A branch may return to an earlier turn."""
+    """Return the requests in the order of their turns. In file order, a branch may go back to an earlier turn."""
     last_turn = 0
     turns = [last_turn := row.turn.number if row.turn is not None else last_turn for row in epoch.rows]
     return [row for _, row in sorted(zip(turns, epoch.rows), key=itemgetter(0))]
@@ -123,9 +123,9 @@ def _in_order(epoch: LoggedEpoch) -> list[RequestRow]:
 def _judge(
     session: LoggedSession, epoch: LoggedEpoch, rows: list[RequestRow], prompt_only_sessions: set[str]
 ) -> tuple[list[Expectation], dict[int, Diagnosis]]:
-    """Return the expected cache of each request and a diagnosis of each loss.
+    """Return the expected cached tokens of each request, and the diagnosis of each loss by the index of its request.
 
-    Adds the session to `prompt_only_sessions` if its engine turns out to keep prompts without completions.
+    If a loss shows that the engine caches prompts but not completions, the session is added to `prompt_only_sessions`.
     """
     block = estimated_block(row.request.usage.cached_tokens for row in rows) or 1
     # the estimate means nothing for engines without blocks: prompts that grow evenly have a common divisor, too
@@ -182,7 +182,7 @@ def _usage(rows: list[RequestRow], expectations: list[Expectation]) -> dict[str,
 
 
 def _columns(kind: type[Struct], rows: Sequence[Struct]) -> dict[str, tuple[Any, ...]]:
-    """Return the fields of many structs as columns."""
+    """Return the values of each field of many structs, by field name."""
     values = zip(*map(astuple, rows)) if rows else ((),) * len(kind.__struct_fields__)
     return dict(zip(kind.__struct_fields__, values))
 
@@ -218,7 +218,7 @@ def _losses(rows: list[RequestRow], expectations: list[Expectation], diagnoses: 
 
 
 def _observation(session: LoggedSession, row: RequestRow, previous: RequestRow | None = None) -> Observation:
-    """Return the observation of a request, without times if the clock went back."""
+    """Return a request as an `Observation`. Its times are left out if the clock was set back meanwhile."""
     request = row.request
     sent, answered = to_microseconds(row.sent), to_microseconds(request.time)
     before = None if previous is None else to_microseconds(previous.request.time)
@@ -238,13 +238,13 @@ def _observation(session: LoggedSession, row: RequestRow, previous: RequestRow |
 
 
 class _Rereading:
-    """Reads a file a second time, for messages and requests that were not loaded at first. Can be pickled."""
+    """Reads a file a second time when its messages or requests are needed. Can be pickled."""
 
     def __init__(self, entries: Callable[..., Iterator[Entry]], path: Path) -> None:
         self._entries = entries
         self._path = path
         self._ready: dict[tuple[str, int, Purpose], tuple[LoggedSession, LoggedEpoch]] = {}
-        "Epochs of the last reading that were not requested yet. A file may have thousands of conversations."
+        "Epochs of the last reading that were not requested yet, so that one reading serves all conversations of a file."
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Rereading, (self._entries, self._path)

@@ -40,13 +40,13 @@ class LoggedExchange(Struct, frozen=True, kw_only=True):
     body: bytes | None
     "The request body. None if the log does not have it."
     read_body: Callable[[], bytes] | None = None
-    "Reads the body again. A ``functools.partial``, so that it can be pickled."
+    "Function that reads the body again, a ``functools.partial`` that can be pickled."
     session: str | None = None
-    "Conversation or group of conversations that the log names. None uses the name of the file."
+    "Name of the conversation, or of a group of conversations, in the log. If None, the name of the file is used."
     key: str | None = None
-    "Id of the request. The same id with the same body is a repetition."
+    "Id of the request. Another exchange with the same id and the same body is a repetition."
     offset: int = 0
-    "Byte offset of its line."
+    "Byte offset of the exchange's line in the file."
     sent: str | int | None = None
     facts: Mapping[str, Any]
     "Other members of `loopkit.logs.foreign.entries.RequestEntry`, such as the usage."
@@ -57,7 +57,8 @@ def exchange_entries(
 ) -> Iterator[Entry]:
     """Yield the entries of logged exchanges.
 
-    Exchanges without a body follow each other only within a session that the log names.
+    The messages in the body show which conversation an exchange belongs to. An exchange without a body follows the one before it
+    only if the log names their session.
 
     Parameters
     ----------
@@ -66,13 +67,13 @@ def exchange_entries(
     exchanges : iterable of LoggedExchange
         The exchanges in order of their responses.
     texts : bool
-        Whether messages have records with their texts.
+        Whether message entries contain their texts.
     one_server : bool
-        Whether one server is known to have answered all of them.
+        Whether one server is known to have answered all exchanges, so that they shared its slots.
     """
     groups: dict[str, ConversationMatcher] = {}
     numbers: dict[tuple[str, int], int] = {}
-    "Number in the file, for each group and its request number."
+    "Number of each request in the file, by group and number within the group."
     last: dict[str, str] = {}
     answered: list[tuple[str, int, Any]] = []
     "Session, number and send time of each request."
@@ -117,7 +118,7 @@ def exchange_entries(
 
 
 def embedded_json(raw: Raw) -> bytes:
-    r"""Return a member as JSON. It may be JSON or a string that contains JSON; anything else gives b"".
+    r"""Return the JSON object or array in a member, which may also be a string that contains it; b"" for anything else.
 
     Examples
     --------
@@ -134,7 +135,7 @@ def embedded_json(raw: Raw) -> bytes:
 
 
 def to_log_time(value: Any) -> str | int | None:
-    """Return a timestamp of a log: text unchanged, a number as microseconds. The size of a number tells its unit.
+    """Return a timestamp of a log: text unchanged, a number as microseconds since 1970. The size of a number shows its unit.
 
     Examples
     --------
@@ -152,16 +153,17 @@ def to_log_time(value: Any) -> str | int | None:
 def response_facts(
     source: TextSource, line: TextLine, response: bytes, usage: Any = None, provider: Any = None
 ) -> dict[str, Any] | None:
-    """Return the facts of a response for `LoggedExchange.facts`, or None if it is an error.
+    """Return the values of a response for `LoggedExchange.facts`, or None if the response is an error.
 
     Parameters
     ----------
     source : TextSource
-        Counts inconsistent token counts.
+        The file. Inconsistent token counts are added to its problems.
     line : TextLine
-        Line of the response, for problems.
+        Line of the response, which problems name.
     response : bytes
-        A response, or a list of stream chunks, where later members win. b"" if there is none.
+        A response, or a list of stream chunks. If several chunks have a member, the last value is used. b"" if the log has no
+        response.
     usage : mapping, optional
         Token counts that the log has outside the response.
     provider : str, optional
@@ -195,13 +197,13 @@ def response_facts(
 
 
 def engine_name(provider: object) -> str | None:
-    """Return the engine that logs call `provider`, or None."""
+    """Return the name of the engine that logs call `provider`, or None if it is unknown."""
     found = engines.find_by_log_name(provider)
     return None if found is None else found.name
 
 
 def _message_entry(message: bytes, link: dict[str, Any], offset: int | None) -> MessageEntry:
-    """Return the entry of a message in a body, with its text if the offset of its line is given."""
+    """Return the entry of a message in a body. It contains the text only if `offset`, the offset of its line, is given."""
     try:
         value: Any = decode_lenient(message)
     except ValueError:

@@ -14,7 +14,7 @@ __all__ = ["call_text", "content_text", "message_record"]
 
 
 def message_record(role: Role, text: str, *, session: str, time: LogTime, offset: int) -> Record:
-    """Return the record of a message, with the session and the offset of its line as provenance.
+    """Return the record of a message. Its provenance is the session and the byte offset of its line.
 
     Examples
     --------

@@ -53,7 +53,7 @@ class TextSource:
     path : Path
         The file.
     errors : {"raise", "report"}
-        Raise `TornLog` at the first damaged line, or add it to `problems`.
+        Raise `TornLog` at the first damaged line, or add every damaged line to `problems`.
     """
 
     def __init__(self, path: Path, *, errors: Errors) -> None:
@@ -71,7 +71,7 @@ class TextSource:
         return self._faults + counted
 
     def count_left_out(self, why: str, count: int = 1) -> None:
-        """Count sound data that no frame contains."""
+        """Count valid data that is left out of the frames. `why` becomes the text of the problem."""
         self._left_out[why] = self._left_out.get(why, 0) + count
 
     def add_fault(self, line: TextLine, why: str, *, at_end: bool = False) -> None:
@@ -105,7 +105,10 @@ class TextSource:
             yield from self._sound_lines(offset, block)
 
     def json_values(self) -> Iterator[TextLine]:
-        """Yield every JSON value: one per line, or those of a document or array over several lines."""
+        """Yield every JSON value: one per line, or the values of documents or arrays that take several lines.
+
+        The first line of the file decides which.
+        """
         with self._opened() as file:
             first = file.readline(MAX_LINE_BYTES).removeprefix(BOM).strip()
         if first[:1] != b"[" and first != b"{":
@@ -133,7 +136,7 @@ class TextSource:
                 continue
             for item in map(bytes, items):
                 start = data.index(item, end)
-                number += data.count(b"\n", end, start)  # counted from the last value on, or large arrays take quadratic time
+                number += data.count(b"\n", end, start)  # counting from the start would take quadratic time
                 yield TextLine(item, number, start)
                 end = start + len(item)
                 number += item.count(b"\n")
@@ -170,7 +173,7 @@ class TextSource:
                 yield line, value
 
     def decode(self, decoder: msgspec.json.Decoder[T], line: TextLine) -> T | None:
-        """Decode a line exactly as it is. Add a problem and return None if that fails."""
+        """Decode a line without repairs. If that fails, add a problem and return None."""
         value: T | None
         value, why = _try_decode(decoder, line.data)
         if why is not None:
@@ -178,7 +181,7 @@ class TextSource:
         return value
 
     def _decode_or_repair(self, decoder: msgspec.json.Decoder[T], line: TextLine) -> T | None:
-        """Decode a line. Lone surrogates in its texts are replaced if they are the only fault."""
+        """Decode a line. If lone surrogates in its texts are the only fault, they are replaced and counted."""
         value: T | None
         value, why = _try_decode(decoder, line.data)
         if why is None:
@@ -232,8 +235,8 @@ class TextSource:
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield the file in blocks of whole lines with their offsets. Only the last line may lack its end."""
-        pieces: list[bytes] = []  # of an incomplete line
-        offset = size = 0  # of that line; `size` also counts the pieces of one that is too long
+        pieces: list[bytes] = []  # the pieces of an incomplete line
+        offset = size = 0  # of that line; if it is too long, `size` also counts pieces that were dropped
         try:
             with open_log(self.path) as file:
                 offset = len(BOM) if file.read(len(BOM)) == BOM else 0

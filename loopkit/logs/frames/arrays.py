@@ -31,7 +31,7 @@ def dtype_of(column: Column) -> Any:
 
 
 def dtypes(frame: str) -> dict[str, Any]:
-    """Return name and dtype of a frame's columns, in order.
+    """Return the pandas dtype of each column of a frame, by name and in order.
 
     Examples
     --------
@@ -95,16 +95,16 @@ def make_frame(frame: str, values: Mapping[str, Any], more: tuple[Column, ...] =
     Parameters
     ----------
     frame : str
-        Its name in ``FRAMES``.
+        Name of the frame, as in ``FRAMES``.
     values : mapping
-        For every column an array or list, all of the same length. Times are ``datetime64[us]`` without a zone, in UTC.
+        An array or list for each column, by name, all of the same length. Times are ``datetime64[us]`` without a zone, in UTC.
     more : tuple of Column
         Columns to add after those of the schema.
 
     Returns
     -------
     DataFrame
-        With the schema's columns, order and dtypes; ``attrs["units"]`` has the units.
+        A frame with the schema's columns, order and dtypes. ``attrs["units"]`` has the unit of each column that has one.
     """
     wanted = FRAMES[frame] + more
     made = pd.DataFrame({column.name: to_array(values[column.name], dtype_of(column)) for column in wanted}, copy=False)
@@ -137,7 +137,7 @@ def to_array(values: Any, dtype: Any) -> Any:
 
 
 def to_counts(values: NDArray[np.int64]) -> pd.arrays.IntegerArray:
-    """Convert counts to a pandas array; negative ones are missing."""
+    """Convert counts to a pandas array, in which negative counts are missing."""
     return pd.arrays.IntegerArray(values, values < 0)
 
 
@@ -162,7 +162,7 @@ def _texts_of_one_length(values: NDArray[np.bytes_]) -> Any:
 
 
 def to_numpy(values: Any, kind: Kind) -> NDArray[Any]:
-    """Convert a column of a frame to the array that a `Part` holds; missing becomes -1, NaN or None.
+    """Convert a column of a frame to a numpy array for a `Part`. A missing value becomes -1, NaN or None, depending on the kind.
 
     Examples
     --------

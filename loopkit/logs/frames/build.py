@@ -1,6 +1,6 @@
 """The frames of `Logs`, built from parts.
 
-A total is the sum of the known values; if none is known, the total is missing.
+A total is the sum of the known values. If no value is known, the total is missing.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def cache_loss(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
 
 
 def messages(parts: Sequence[Part], *, content: bool) -> pd.DataFrame:
-    """Build the frame ``messages``, which reads the logs a second time; ``content`` adds their text."""
+    """Build the frame ``messages``. The logs are read a second time for it. ``content`` adds a column with the texts."""
     made = [_NO_MESSAGES if part.messages is None else part.messages(content=content) for part in parts]
     found = concatenate(made, _NO_MESSAGES)
     columns = {**_keys(parts, list(map(_rows, made))), **found}
@@ -132,7 +132,7 @@ def problems(found: Sequence[Problem]) -> pd.DataFrame:
 
 
 def _totals(requests: pd.DataFrame, row: NDArray[Any], total: int) -> dict[str, Any]:
-    """Return sums over the requests of each row. ``row`` gives the row of each request, ``total`` the number of rows."""
+    """Return totals of the requests for each row of a frame. ``row`` has each request's row, ``total`` is the number of rows."""
     table = requests[TOTALS].copy()
     table["losses"] = (table["lost_tokens"] > 0).astype("Int64")
     table["known"] = table["prompt_tokens"].where(table["cached_tokens"].notna())
@@ -173,5 +173,5 @@ def _rows(columns: Mapping[str, NDArray[Any]]) -> int:
 
 
 def _sums(grouped: Iterable[Sequence[Columns | None]]) -> NDArray[np.int64]:
-    """Return the number of rows in each group; -1 if the first of a group has no columns."""
+    """Return how many rows the columns of each group have together; -1 if the first member of a group is None."""
     return np.array([-1 if group[0] is None else sum(_rows(one) for one in group if one) for group in grouped], np.int64)

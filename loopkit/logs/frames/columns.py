@@ -47,20 +47,20 @@ Columns: TypeAlias = Mapping[str, NDArray[Any]]
 REQUESTS = recorded_kinds("usage")
 LOSSES = recorded_kinds("cache_loss")
 MESSAGES = recorded_kinds("messages", CONTENT)
-"The columns that come straight from usage records, from cache loss records and from messages, with their kinds."
+"Kinds of the columns that come straight from usage records, cache loss records and messages, by column name."
 
 _HASHES = np.dtype("S64")
 _TIMES = np.dtype(f"S{len(FORM)}")
 
 
 class MakeMessages(Protocol):
-    """Reads the messages of a log when they are asked for, as the columns of `MESSAGES`."""
+    """A function that reads the messages of a log when it is called, and returns the columns of `MESSAGES`."""
 
     def __call__(self, *, content: bool) -> Columns: ...
 
 
 MakeRequests: TypeAlias = "Callable[[], Iterable[Observation | Prompt | None]]"
-"""Reads the requests of a log, one for each row of ``usage``; None where only the usage is known."""
+"""A function that yields the request of each row of ``usage``; None if the log has only the token counts of the request."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,24 +89,24 @@ class Part:
     turns: Columns | None = None
     "One row per turn; None in a replay."
     messages: MakeMessages | None = None
-    "A ``functools.partial`` of a module's function, so that it can be pickled; None if the log contains no messages."
+    "Function that reads the messages, a ``functools.partial`` that can be pickled; None if the log contains no messages."
     problems: Sequence[Problem] = ()
-    "Impossible counts, and a baseline that does not match; empty for a part that was read back from Parquet."
+    "Impossible token counts, and a baseline that does not match the log; empty for a part that was read from Parquet."
     requests: MakeRequests | None = None
-    "A ``functools.partial``, too; None if only the usage is known."
+    "Function that reads the requests, a ``functools.partial`` that can be pickled; None if only token counts are known."
 
 
 class Codec(NamedTuple):
     """How the values of one kind of column become an array."""
 
     pack: Callable[[tuple[Any, ...]], Sequence[bytes | str | None]]
-    "Compact form of the values of some records."
+    "Function that returns a compact form of the values of some records."
     unpack: Callable[[Any], NDArray[Any]]
-    "The array of all packed values."
+    "Function that returns one array of all packed values."
 
 
 def _number_codec(dtype: np.dtype[Any], missing: float) -> Codec:
-    """Return the codec of a number; only its bytes are kept."""
+    """Return the codec for numbers of a dtype, which are packed as bytes. A missing value becomes ``missing``."""
     code = dtype.char.replace("l", "q")  # struct's int64 is "q" on every platform
 
     def pack(values: tuple[Any, ...]) -> Sequence[bytes]:
@@ -173,7 +173,7 @@ CODECS: Mapping[Kind, Codec] = {
 
 
 class ColumnBuilder:
-    """Columns that grow by some hundred records at a time.
+    """Collects the values of records as columns, some hundred records at a time.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ class ColumnBuilder:
 
 
 def _members(records: Sequence[Struct]) -> dict[str, tuple[Any, ...]]:
-    """Return the values of each member."""
+    """Return the values that each member has in the records, by its name."""
     return dict(zip(records[0].__struct_fields__, zip(*map(astuple, records))))
 
 
@@ -236,12 +236,15 @@ def times(values: Sequence[bytes | str] | NDArray[np.bytes_]) -> NDArray[np.date
 
 
 def concatenate(parts: Sequence[Columns], like: Columns) -> dict[str, NDArray[Any]]:
-    """Concatenate the arrays of each name. ``like`` gives the names, and the dtypes if there are no parts."""
+    """Concatenate the parts column by column.
+
+    ``like`` gives the column names. If there are no parts, it also gives the dtypes.
+    """
     return {name: _concatenate([part[name] for part in parts]) if parts else sample[:0] for name, sample in like.items()}
 
 
 def _concatenate(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Concatenate arrays. If some hold hashes as bytes and others as text, the result holds text."""
+    """Concatenate arrays. If some contain hashes as bytes and others as text, the result contains text."""
     if len({array.dtype for array in arrays}) > 1:
         arrays = [array.astype(str).astype(object) if array.dtype == _HASHES else array for array in arrays]
     return np.concatenate(arrays)
@@ -251,7 +254,7 @@ _NO_LOSSES: Columns = ColumnBuilder(LOSSES).arrays()
 
 
 def loss_columns(losses: Sequence[CacheLoss | ReplayRecord], rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
-    """Return the columns of cache losses. ``rows`` are the rows of their requests in ``usage``."""
+    """Return the columns of cache losses. ``rows`` has, for each loss, the row of its request in ``usage``."""
     if not losses:
         return {**_NO_LOSSES, "row": rows}  # most logs have no losses: they share these arrays
     columns = ColumnBuilder(LOSSES)
@@ -274,7 +277,7 @@ class Message(Struct, frozen=True, gc=False):
 
 
 def message(turn: int | None, position: int, role: str, data: bytes, **facts: Any) -> Message:
-    """Return the row of a message. ``data`` is the message as sent, or its text in a foreign log.
+    """Return the row of a message. ``data`` is the message as sent, or its text in another tool's log.
 
     Examples
     --------
@@ -285,7 +288,7 @@ def message(turn: int | None, position: int, role: str, data: bytes, **facts: An
 
 
 def message_columns(messages: Iterable[Message]) -> Columns:
-    """Return the columns of messages.
+    """Return the columns of the frame ``messages``, built from its rows.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Parquet files, which `load` reads back, and CSV files for other programs.
 
-A directory of Parquet files holds every frame, and ``parts.parquet`` with one row per `Part`. That file is written last: a
-directory without it is incomplete.
+The directory has a subdirectory of Parquet files for each frame, and the file ``parts.parquet`` with one row per `Part`. This
+file is written last, so a directory without it is incomplete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FACTS = (
     *("source", "path", "session", "epoch", "parent", "variant", "model", "engine", "slot"),
     *("baseline_sha256", "baseline_bytes", "end_reason"),
 )
-"Members of a `Part` that ``parts.parquet`` holds as they are."
+"Members of a `Part` that are columns of ``parts.parquet``, unchanged."
 TIMES = ("started", "ended")
 LENGTHS = ("usage", "losses", "turns", "messages")
 NAT = np.timedelta64("NaT").astype(np.int64)
@@ -49,7 +49,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_parquet(parts: Sequence[Part], frames: Mapping[str, pd.DataFrame], directory: Path) -> None:
-    """Write frames, and the parts that they were built from."""
+    """Write frames, and the facts of the parts from which they were built."""
     _require_pyarrow()
     _make_empty(directory)
     lengths = {
@@ -119,7 +119,7 @@ def read_parquet(directory: Path) -> tuple[list[Part], list[Problem]]:
 
 @contextmanager
 def _report_changed(directory: Path) -> Iterator[None]:
-    """Raise `LogError` for any table that is missing or has been changed."""
+    """Raise `LogError` instead of the errors that reading a missing or changed table raises."""
     try:
         yield
     except (OSError, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
@@ -127,7 +127,7 @@ def _report_changed(directory: Path) -> Iterator[None]:
 
 
 def write_csv(frames: Mapping[str, pd.DataFrame], directory: Path) -> None:
-    """Write one file per frame."""
+    """Write one CSV file per frame."""
     _make_empty(directory)
     try:
         for name, frame in frames.items():
@@ -175,7 +175,7 @@ def _read(directory: Path, name: str) -> pd.DataFrame:
 
 
 def _spans(lengths: pd.Series[int], name: str, rows: int | None) -> list[slice]:
-    """Return the rows of each part, after checking that the table has exactly these rows."""
+    """Return the rows of each part as a slice. Raise `ValueError` unless the table has as many rows as the parts together."""
     known = lengths.fillna(0).tolist()
     if min(known, default=0) < 0 or rows not in (None, sum(known)):
         raise ValueError(f"expected {sum(known)} rows of {name}, found {rows}")

@@ -15,7 +15,7 @@ from loopkit.logs.problems import Problem
 __all__ = ["LazyFrames"]
 
 COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
-"Whether writing to a shallow copy leaves the original as it is."
+"True if pandas copies data on write, so that changing a shallow copy leaves the original unchanged."
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +36,7 @@ class LazyFrames:
     @property
     @document_columns
     def epochs(self) -> pd.DataFrame:
-        """One row per epoch. In a foreign log, a compaction starts an epoch."""
+        """One row per epoch. In other tools' logs, a compaction of the history starts a new epoch."""
         return self._copy("epochs")
 
     @property

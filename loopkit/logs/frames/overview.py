@@ -14,7 +14,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def describe_usage(requests: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return the tokens processed and lost in a frame of requests, as pairs of name and text.
+    """Return how many tokens the requests of a frame processed and lost, as pairs of name and text.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def describe_usage(requests: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def sparkline(requests: pd.DataFrame, width: int = 60) -> str:
-    """Return a one-line plot of the cached share of the prompts, in the order of the requests; a dot means unknown.
+    """Return a one-line plot of the share of each prompt that was cached, in the order of the requests. A dot means unknown.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """The columns of every frame: name, kind, unit and meaning.
 
-This is the only place that declares them. Dtypes, the packing of records, Parquet files and docstrings follow from these tables.
+Columns are declared only here. Dtypes, the packing of records, Parquet files and docstrings follow from these tables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["CONTENT", "FRAMES", "SOURCES", "Column", "Kind", "document_columns"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 Kind: TypeAlias = Literal["count", "real", "flag", "time", "text", "name", "hash", "json", "source"]
-"""What a column holds. A ``name`` is one of few texts that repeat; ``json`` is a text that holds JSON."""
+"""Kind of a column's values. A ``name`` is a text with few distinct values; ``json`` is a text that contains JSON."""
 
 SOURCES = (
     *("loopkit", "replay", "recorded", "claude_code", "pi", "codex", "inspect"),
@@ -217,11 +217,11 @@ COMPUTED = {
     "cache_loss": ("session", "epoch", "turn", "lost_ms"),
     "messages": ("session", "epoch"),
 }
-"Columns that do not come straight from a record, by frame."
+"Columns that are computed and not read from a record, by frame."
 
 
 def recorded_kinds(frame: str, *more: Column) -> dict[str, Kind]:
-    """Return name and kind of the columns that come straight from records.
+    """Return the kind of each column whose values come straight from records, by column name.
 
     Examples
     --------
@@ -232,7 +232,7 @@ def recorded_kinds(frame: str, *more: Column) -> dict[str, Kind]:
 
 
 def document_columns(function: F) -> F:
-    """Append the columns of a frame to the docstring of the property that returns it, which has the frame's name.
+    """Append a list of a frame's columns to the docstring of the property that returns it. The property has the frame's name.
 
     Examples
     --------
@@ -246,7 +246,7 @@ def document_columns(function: F) -> F:
     for column in every:
         unit = "" if column.unit is None else f", {column.unit}"
         rows.append(f"- ``{column.name}`` ({column.dtype}{unit}): {column.doc}")
-    if function.__doc__ is not None:  # it is None under python -OO
+    if function.__doc__ is not None:  # no docstrings under python -OO
         summary, _, rest = inspect.cleandoc(function.__doc__).partition("\n\n")
         function.__doc__ = "\n".join([summary, "", "Columns:", "", *rows, *(["", rest] if rest else [])])
     return function

@@ -18,7 +18,7 @@ FORM = b"0000-00-00T00:00:00.000000Z"
 _FRACTION = FORM.index(b".") + 1
 _DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 FEW = 150
-"Up to this many are parsed one by one: parsing them together takes fifty numpy calls, however few they are."
+"Up to this many timestamps are parsed one by one. Parsing them together takes fifty numpy calls, which is slower for so few."
 
 
 def parse_timestamps(texts: NDArray[np.bytes_], form: bytes = FORM) -> NDArray[np.datetime64]:
@@ -27,9 +27,9 @@ def parse_timestamps(texts: NDArray[np.bytes_], form: bytes = FORM) -> NDArray[n
     Parameters
     ----------
     texts : ndarray of bytes
-        Texts of the form's length.
+        The timestamps, all of the length of ``form``.
     form : bytes
-        Like `FORM`, with 3 to 6 digits for the fraction of a second.
+        Form of all timestamps: like `FORM`, with 3 to 6 digits for the fraction of a second.
 
     Raises
     ------

@@ -1,18 +1,19 @@
 r"""Checks of many lines of a log at once, which makes reading a long log fast.
 
-The journal checks line by line. Here a single CRC-32 over a whole block shows whether all of its lines are sound:
+:mod:`loopkit.session.journal` checks line by line. Here a single CRC-32 over a whole block shows whether all of its lines are
+sound:
 
-- The ``crc`` of each line continues from the value that the line before records.
-- A CRC-32 over the block as it is would also cover the recorded digits and the line's end. So it would continue from another
-  value, which depends only on the recorded value.
-- CRC-32 is linear: starting from another value has the same effect as changing the first four bytes by the difference.
+- The ``crc`` of each line continues from the ``crc`` that is recorded in the line before.
+- A CRC-32 over the unchanged block would also cover the recorded ``crc`` and the end of each line. So it would start the next
+  line with another value than the recorded one. This other value depends only on the recorded one.
+- CRC-32 is linear: starting from another value has the same effect as an XOR of the first four bytes with the difference.
 - So the first four bytes of each line are changed by that difference. Then one CRC-32 over the block passes exactly if every
   line's own check passes.
 
-The form of each line's end is checked, too. A damaged record is found as reliably as by the line's own ``crc``; a damaged
-``crc``, or a line that is missing or doubled, is always found. Damage at several places cancels out with probability 2**-32, as
-for any CRC-32. A block that fails is passed to :func:`~loopkit.session.journal.checked_blocks`, which names the line and the
-fault.
+The end of each line is checked, too: the member ``crc`` with eight digits, and a line feed. A damaged record is found as reliably
+as by the line's own ``crc``. A damaged ``crc``, or a line that is missing or doubled, is always found. Damage at several places
+cancels out with probability 2**-32, as for any CRC-32. If a block fails, :func:`~loopkit.session.journal.checked_blocks` reads it
+again and names the line and the fault.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = ["SLACK", "Lines", "sound_lines", "windows"]
 BLOCK = 1 << 21
 "Bytes that are read and checked together."
 SLACK = 64
-"Bytes after the lines, so that a lookup after the start of a short line stays within the data."
+"Spare bytes at the end of a buffer, so that reading a fixed distance after the start of a short line stays inside it."
 
 _TAIL = b',"crc":"%08x"}\n'
 _TAIL_SIZE = len(_TAIL % 0)
@@ -47,7 +48,7 @@ _NOT_HEX = 256
 
 
 class Lines(NamedTuple):
-    """Consecutive sound lines in one buffer, which the next lines may overwrite."""
+    """Consecutive lines that passed the checks, in one buffer. Reading the next lines may overwrite the buffer."""
 
     number: int
     "Number of the first line, from 1."
@@ -63,7 +64,7 @@ class Lines(NamedTuple):
         return self if count is None else self._replace(starts=self.starts[:count], ends=self.ends[:count])
 
     def bodies(self, which: NDArray[np.intp]) -> list[memoryview]:
-        """Return the records of some lines, without their closing braces."""
+        """Return the JSON of the lines with these indices, without the ``crc`` and the closing brace."""
         view = memoryview(self.data)
         return [
             view[start:end] for start, end in zip(self.starts.take(which).tolist(), self.ends.take(which).tolist(), strict=True)
@@ -71,7 +72,7 @@ class Lines(NamedTuple):
 
 
 def windows(data: bytes | bytearray, dtype: DTypeLike) -> NDArray[Any]:
-    """Return the value at each position of some bytes.
+    """Return the value of a dtype that starts at each byte of the data. The values overlap and share the memory of the data.
 
     Examples
     --------
@@ -94,12 +95,12 @@ def sound_lines(path: Path, *, session_dir: Path | None = None) -> Iterator[Line
     Yields
     ------
     Lines
-        The sound lines before the first fault.
+        Lines that passed the checks, one block at a time.
 
     Raises
     ------
     TornLog
-        At the first fault, after the sound lines before it.
+        If a line is damaged. The sound lines before it are yielded first.
     SessionIOError
         If the file cannot be read.
     """
@@ -119,13 +120,13 @@ def sound_lines(path: Path, *, session_dir: Path | None = None) -> Iterator[Line
                 return
     except OSError as error:
         raise SessionIOError(str(path), "read", describe(error)) from error
-    del block  # may be large, for a line without an end
+    del block  # its buffer may be large if a line has no end
     for sound in checked_blocks(path, session_dir=session_dir, start=place):
         yield _lines(sound.line, b"".join([*sound.lines, bytes(SLACK)]), np.array([*accumulate(map(len, sound.lines))], np.intp))
 
 
 class _Block:
-    """A part of a file, in a buffer that is reused: new memory for each part would be slow."""
+    """The bytes of a file that are checked together. The buffer is reused, because new memory for each block would be slow."""
 
     def __init__(self, size: int) -> None:
         self._filled = 0
@@ -137,7 +138,7 @@ class _Block:
         self._bytes = np.frombuffer(self._data, np.uint8)
 
     def fill(self, file: FileIO) -> bool:
-        """Read until a line or the file ends. Return True if the block is not empty."""
+        """Read until the block has a complete line, or the file ends. Return True if the block is not empty."""
         while True:
             if self._filled == self._size:  # the line is longer than the buffer
                 rest = self._data
@@ -149,7 +150,7 @@ class _Block:
                 return self._filled > 0
 
     def drop(self, lines: Lines) -> int:
-        """Drop these lines, and return their size in bytes."""
+        """Remove these lines from the start of the block, and return their size in bytes."""
         end = int(lines.ends[-1]) + _TAIL_SIZE
         rest = self._filled - end
         self._data[:rest] = self._data[end : self._filled]
@@ -157,7 +158,10 @@ class _Block:
         return end
 
     def checked(self, place: Place) -> tuple[Lines, int] | None:
-        """Return the complete lines and the checksum of the last, or None if a line is not sound or none is complete."""
+        """Return the complete lines of the block, and the checksum of the last one.
+
+        Return None if a line is not sound, or the block has no complete line.
+        """
         newlines = self._newlines()
         if not newlines.size:
             return None
@@ -181,7 +185,11 @@ class _Block:
         return (lines, int(recorded[-1])) if value == behind[-1] else None
 
     def _newlines(self) -> NDArray[np.intp]:
-        """Return the positions of line feeds. Two within eight bytes, which no sound line has, give the position after them."""
+        """Return the positions of line feeds.
+
+        Eight bytes are looked up at a time. If they contain two line feeds, the position after them is returned, and the check
+        of that line fails. Sound lines are longer.
+        """
         bits = np.packbits(np.equal(self._bytes[: self._filled], ord("\n"), out=self._equal[: self._filled]))
         found = (bits != 0).nonzero()[0]
         newlines: NDArray[np.intp] = found * 8 + _bit_of().take(bits.take(found))
@@ -196,7 +204,7 @@ def _lines(number: int, data: bytes | bytearray, behind: NDArray[np.intp]) -> Li
 
 @cache
 def _bit_of() -> NDArray[np.intp]:
-    """Return for each byte which bit is set, counted from the highest; 8 if several are."""
+    """Return a table: for each byte the position of its set bit, from the highest; 8 if several bits are set."""
     table = np.full(256, 8)
     table[128 >> np.arange(8)] = np.arange(8)
     return table
@@ -204,7 +212,7 @@ def _bit_of() -> NDArray[np.intp]:
 
 @cache
 def _bytes_of_digits() -> NDArray[np.uint16]:
-    """Return the value of two lowercase hex digits, indexed by the two bytes as a number."""
+    """Return a table: the value of two lowercase hex digits, indexed by their bytes as one number; 256 for other bytes."""
     table = np.full(1 << 16, _NOT_HEX, np.uint16)
     table[np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)] = np.arange(256)
     return table
@@ -212,7 +220,10 @@ def _bytes_of_digits() -> NDArray[np.uint16]:
 
 @cache
 def _behind_tail() -> list[NDArray[np.uint32]]:
-    """Return the effect of a line's end on its checksum, for each byte from the highest; the XOR of the four is the result."""
+    """Return four tables, one for each byte of a recorded ``crc``, from the highest.
+
+    The XOR of the four entries is the CRC-32 after the end of the line.
+    """
 
     def behind(value: int) -> int:
         return crc32(_TAIL % value, value)

@@ -21,11 +21,14 @@ __all__ = ["decode_lines", "growth", "read_lines"]
 T = TypeVar("T")
 
 BATCH = 200
-"Lines decoded at a time. Fewer cost more per line; more are joined in memory that the system must provide each time."
+"Number of lines decoded together. Smaller batches cost more per line; larger ones need new memory from the system each time."
 
 
 def read_lines(path: Path, limit: int | None = None) -> Iterator[Lines]:
-    """Yield the checked lines of a log, up to ``limit`` lines. While a writer appends, an unfinished last line is ignored."""
+    """Yield the checked lines of a log in blocks, at most ``limit`` lines.
+
+    While a writer appends to the log, an unfinished last line is ignored.
+    """
     try:
         for lines in sound_lines(path, session_dir=session_dir(path)):
             left = None if limit is None else limit + 1 - lines.number
@@ -38,7 +41,7 @@ def read_lines(path: Path, limit: int | None = None) -> Iterator[Lines]:
 
 
 def decode_lines(decoder: msgspec.json.Decoder[T], path: Path, lines: Lines, which: NDArray[np.intp]) -> Iterator[list[T]]:
-    """Yield the records of some of the lines, in batches.
+    """Decode the lines with the indices ``which``, and yield their records in batches.
 
     Raises
     ------
@@ -69,7 +72,7 @@ def _fault(decoder: msgspec.json.Decoder[T], body: memoryview) -> str | None:
 
 
 def growth(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the difference of each size to the one before; the first size as it is.
+    """Return how much each size exceeds the one before. The first size is unchanged.
 
     Examples
     --------

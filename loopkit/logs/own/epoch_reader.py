@@ -45,7 +45,7 @@ _fact_decoder = msgspec.json.Decoder(SessionStart | CacheLoss | EpochEnd)
 
 
 class _Reading:
-    """What has been read of a log so far."""
+    """The state of reading one log: what its lines so far contain."""
 
     def __init__(self, path: Path, *, cut: bool) -> None:
         self.path = path
@@ -56,7 +56,7 @@ class _Reading:
         self.usage = ColumnBuilder(REQUESTS)
         self.losses: list[CacheLoss] = []
         self.reported: dict[int, Raw] = {}
-        "Usage as the server reported it, by row, where it is inconsistent."
+        "The usage exactly as the server reported it, by row; only rows in which it is inconsistent."
         self._rows = 0
         self.user_times: list[NDArray[np.bytes_]] = []
         "Timestamps of the user records."
@@ -70,7 +70,7 @@ class _Reading:
         return self.cut or is_locked(self.path.parent)
 
     def add(self, lines: Lines) -> None:
-        """Add the next lines."""
+        """Check the headers of the next lines, and collect what the frames need from them."""
         kinds, all_times = parse_headers(lines)
         if not kinds.all():
             why = "it does not begin with a known kind and a time"
@@ -102,20 +102,20 @@ def read_epoch(path: Path, *, lines: int | None = None, errors: Errors = "raise"
     path : Path
         ``<session directory>/<epoch>.jsonl``
     lines : int, optional
-        Number of lines to read, up to their last complete record group; all by default.
+        Read only this many lines, up to the last complete record group in them. All lines by default.
     errors : "raise" or "report"
-        What to do about a baseline that does not match the log, when messages are read: raise an error, or leave out the system
-        message. In both cases it is one of the part's problems.
+        What to do if the baseline (the file with system message and tools) does not match the log. When messages are read, an
+        error is raised, or the system message is left out. In both cases the part's problems mention it.
 
     Returns
     -------
     Part or None
-        None if a writer has not finished the first record.
+        The epoch, or None if a writer has not finished the first record.
 
     Raises
     ------
     TornLog
-        If the log is damaged; names file and line.
+        If the log is damaged. The error names the file and the line.
     """
     return retry_unfinished(path.parent, lambda: _read_epoch(path, lines, errors))
 
@@ -144,7 +144,7 @@ def _part(reading: _Reading, errors: Errors) -> Part:
     lost = np.where((usage["cached_tokens"] >= 0) & ((usage["expected_tokens"] >= 0) | (usage["shortfall"] != None)), 0, -1)  # noqa: E711
     lost[losses["row"]] = losses["lost_tokens"]
     if open_end and usage["cached_tokens"][-1] < usage["expected_tokens"][-1]:
-        lost[-1] = -1  # a loss record may follow the cut
+        lost[-1] = -1  # the first line that was not read may be its loss record
     usage["lost_tokens"] = lost
     usage["turn"] = users.searchsorted(of_requests) + continues
     usage["new_bytes"] = growth(usage["request_bytes"])
@@ -185,7 +185,7 @@ def _part(reading: _Reading, errors: Errors) -> Part:
 
 
 def _baseline(directory: Path, start: SessionStart) -> tuple[int | None, tuple[Problem, ...]]:
-    """Return the size of the epoch's baseline file, or what is wrong with it."""
+    """Return the size of the epoch's baseline file in bytes, or None and what is wrong with the file."""
     try:
         return len(read_baseline(directory, start)), ()
     except BaselineError as error:
@@ -193,17 +193,20 @@ def _baseline(directory: Path, start: SessionStart) -> tuple[int | None, tuple[P
 
 
 class _Ordered(NamedTuple):
-    """The records without an unfinished group at the end."""
+    """Result of `_check_order`: the records without an unfinished group at the end."""
 
     start: SessionStart
     begin: int
-    "Index of the first record after the carried ones."
+    "Index of the first record after those that were carried over from the epoch before."
     user_times: NDArray[np.bytes_]
     times_before: NDArray[np.bytes_]
 
 
 def _check_order(reading: _Reading) -> _Ordered:
-    """Check the order of the records, and drop an unfinished group if the log may end anywhere."""
+    """Check the order of the records.
+
+    An unfinished group at the end is dropped if the log may end anywhere; otherwise it is an error.
+    """
     path, kinds, start = reading.path, reading.kinds, reading.start
     user_times, times_before = (
         np.concatenate([reading.last_times[:0], *some]) for some in (reading.user_times, reading.times_before)

@@ -31,7 +31,7 @@ def session_dir(path: Path) -> Path | None:
 
 
 def torn_at(path: Path, index: int, why: str, *, at_end: bool = False) -> TornLog:
-    """Return the error for the line with this index."""
+    """Return the `TornLog` for the line with this index, from 0."""
     directory = session_dir(path)
     return TornLog(
         str(path), index + 1, offset_of(path, index), why, None if directory is None else str(directory), at_end=at_end
@@ -39,14 +39,17 @@ def torn_at(path: Path, index: int, why: str, *, at_end: bool = False) -> TornLo
 
 
 def offset_of(path: Path, index: int) -> int:
-    """Return the byte offset of the line with this index."""
+    """Return the byte offset of the line with this index, from 0."""
     with path.open("rb") as file:
         return sum(map(len, islice(file, index)))
 
 
 @contextmanager
 def locate_invalid_time(path: Path) -> Iterator[None]:
-    """Turn a `ValueError` about timestamps, which are parsed together, into a `TornLog` that names the line."""
+    """Replace a `ValueError` about a timestamp by a `TornLog` that names the line.
+
+    Many timestamps are parsed together, so the `ValueError` does not name one.
+    """
     try:
         yield
     except ValueError as error:
@@ -58,7 +61,10 @@ def locate_invalid_time(path: Path) -> Iterator[None]:
 
 
 def _times_of(line: bytes) -> Iterator[bytes | str]:
-    """Yield a line's timestamp at its fixed position, and as decoded: another program may have written it twice."""
+    """Yield the timestamp at its fixed position in a line, and the one that decoding the line gives.
+
+    They differ if another program wrote the member ``time`` twice.
+    """
     if header := HEADER.match(line):
         yield header[1]
     with suppress(ValueError, RecursionError):

@@ -43,7 +43,7 @@ class Headers(NamedTuple):
     """Kind and timestamp of each line."""
 
     kinds: NDArray[np.uint8]
-    "One of the codes above; 0 if a line has no valid header."
+    "Code of each line's kind, such as `USER`; 0 if a line has no valid header."
     times: NDArray[np.bytes_]
     "The bytes at the position of the timestamp."
 

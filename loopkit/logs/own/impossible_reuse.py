@@ -1,6 +1,6 @@
 """Detection of impossible reuse: more cached tokens reported than the prompt can have.
 
-Some engines always process the last token of a prompt, so the whole prompt is impossible, too.
+Some engines always process the last token of a prompt. There, it is also impossible that all tokens of the prompt were cached.
 """
 
 from __future__ import annotations
@@ -40,14 +40,19 @@ def why_impossible(cached: int | None, prompt: int | None, engine: str | None) -
 
 
 def reported_usage(records: Sequence[UsageRecord | ReplayRecord], before: int) -> dict[int, Raw]:
-    """Return inconsistent usage as the server reported it, by row; ``before`` is the number of rows before these."""
+    """Return the usage exactly as the server reported it, by row; only for records in which it is inconsistent.
+
+    ``before`` is the number of rows before these records.
+    """
     return {row: record.reported for row, record in enumerate(records, before) if record.reported is not UNSET}
 
 
 def find_impossible(
     path: Path, engine: str | None, usage: Columns, lines: NDArray[np.integer[Any]], reported: Mapping[int, Raw]
 ) -> tuple[Problem, ...]:
-    """Return the problems of one log. ``lines`` are the line indices of its requests.
+    """Return a problem for each request of a log with impossible cached tokens.
+
+    ``lines`` has the line index of each row of ``usage``. ``reported`` is the result of `reported_usage`.
 
     Raises
     ------

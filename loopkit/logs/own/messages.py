@@ -35,9 +35,9 @@ def read_messages(path: Path, lines: int, *, content: bool, system: bool = True)
     lines : int
         Number of lines to read.
     content : bool
-        Whether to keep their text.
+        Whether to keep the texts of the messages.
     system : bool
-        Whether to include the system message; False if the baseline is known not to match.
+        Whether to include the system message. Pass False if the baseline file is known not to match the log.
 
     Raises
     ------

@@ -36,7 +36,7 @@ def read_replay(path: Path, *, lines: int | None = None) -> Part:
     Raises
     ------
     TornLog
-        If the log is damaged; names file and line.
+        If the log is damaged. The error names the file and the line.
     """
     return retry_unfinished(path.parent, lambda: _read_replay(path, lines))
 
@@ -91,6 +91,6 @@ def _is_whole_loss(loss: ReplayRecord) -> bool:
 
 def _decode(path: Path, lines: Lines) -> Iterator[list[ReplayRecord]]:
     opened = np.frombuffer(lines.data, np.uint8).take(lines.starts) == ord("{")
-    if not opened.all():  # lines are joined to decode them, so a record could continue in the next line
+    if not opened.all():  # lines are joined before decoding, so a record could continue in the next line
         raise torn_at(path, lines.number - 1 + int(opened.argmin()), "it does not begin with a record")
     return decode_lines(_decoder, path, lines, np.arange(lines.starts.size))

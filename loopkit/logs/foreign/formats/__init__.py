@@ -1,6 +1,7 @@
 """Formats of other tools' logs: one module per format, recognised by content and not by file name.
 
-Each module has a ``NAME`` and the functions ``recognises`` and ``entries``. The steps after the entries are the same for all.
+Each module has a ``NAME``, a function ``recognises`` for the first bytes of a file, and a function ``entries`` that reads the
+file. All formats share the code that builds conversations and parts from the entries.
 """
 
 from __future__ import annotations
@@ -94,12 +95,12 @@ def read(path: Path, *, errors: Errors = "raise") -> ForeignLog:
     Returns
     -------
     ForeignLog
-        The parts of frames and the problems.
+        The parts of frames, one per epoch, and the problems.
 
     Raises
     ------
     TornLog
-        If a line is damaged, with file and line.
+        If a line is damaged. The error names the file and the line.
     LogError
         If the format is unknown.
     SessionIOError
@@ -130,7 +131,7 @@ def records(path: Path, *, problems: list[Problem] | None = None) -> Iterator[Re
     path : Path
         The file.
     problems : list of Problem, optional
-        Damaged lines are appended to it. Without it, damaged lines raise as in `read`.
+        Problems, such as damaged lines, are appended to this list. Without it, a damaged line raises an error as in `read`.
 
     Yields
     ------

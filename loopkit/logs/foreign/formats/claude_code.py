@@ -1,8 +1,9 @@
 """Claude Code transcripts: ``~/.claude/projects/<directory>/<session>.jsonl``, and those of sub-agents beside them.
 
-A response takes several lines, one per content block. Each repeats the usage, and only the last has the final count. The lines
-share the response id, while the request id may be absent or change. ``input_tokens`` excludes cached tokens. A sub-agent, in its
-own file or as a side chain, is a session of its own. The log lacks system prompt and tools, so losses are judged by counts.
+A response takes several lines, one per content block. Each line repeats the usage, and only the last line has the final counts.
+All lines of a response have the same response id, but request ids may be missing or differ. ``input_tokens`` excludes cached
+tokens. A sub-agent is a session of its own, whether it has its own file or is a side chain in its parent's file. The log lacks
+system prompt and tools, so losses are diagnosed from token counts and times.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ NAME = "claude_code"
 
 KINDS = {"user", "assistant", "system"}
 IGNORED_LINKED = {"attachment", "progress"}
-"Known types that no frame contains, with links to other entries."
+"Entry types that no frame contains, but that are part of the chain of parents."
 IGNORED = {"summary", "ai-title", "custom-title", "queue-operation", "file-history-snapshot"}
-"Known types that no frame contains, without links."
+"Entry types that no frame contains and that have no links to other entries."
 SYNTHETIC = "<synthetic>"
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
@@ -64,7 +65,7 @@ class _ClaudeUsage(Struct, gc=False):
     output_tokens_details: _Details | None = None
 
     def to_usage(self) -> Usage:
-        """Return the usage. Without cached tokens, as from some gateways, the size of the whole prompt is unknown."""
+        """Return the usage. If the count of cached tokens is missing, as with some gateways, the prompt size is unknown."""
         cached, details = self.cache_read_input_tokens, self.output_tokens_details
         known = cached is not None and self.input_tokens is not None
         return Usage(
@@ -76,7 +77,7 @@ class _ClaudeUsage(Struct, gc=False):
         )
 
     def combined_bits(self) -> int:
-        """Return the bitwise or of all counts. It is negative or too large if one of them is."""
+        """Return the bitwise or of all counts. The result is negative or too large if any count is."""
         return (
             (self.input_tokens or 0)
             | (self.cache_creation_input_tokens or 0)
@@ -105,7 +106,7 @@ class _ClaudeBlock(Struct, gc=False):
 
 
 class _ClaudeTextBlock(_ClaudeBlock, gc=False):
-    """A content block with its text. Members may have any type, because other types count as no text."""
+    """A content block with its text. Members accept any type, so that an unexpected type is no error."""
 
     text: Any = None
     tool_use_id: Any = None
@@ -215,7 +216,7 @@ class _TranscriptReader:
         return ConversationStart(session=session, parent=line.session_id if session != line.session_id else None), entry
 
     def _chain(self, line: _TranscriptLine[Any], session: str) -> tuple[str, str | None]:
-        """Return the session of a sub-agent's line and its parent in that session."""
+        """Return the session of a sub-agent's line, and the id of its parent line in that session."""
         parent, uuid = line.parent_uuid, line.uuid
         if line.agent_id is not None:
             return f"{session}:{line.agent_id}", parent
@@ -253,7 +254,7 @@ class _TranscriptReader:
         )
 
     def messages(self, line: _TranscriptLine[Any], place: TextLine) -> Iterator[MessageEntry]:
-        """Yield the messages of a line. They follow the line's own entry."""
+        """Yield a message for each content block of a line. They come after the line's own entry."""
         message, kind = line.message, line.type
         if not isinstance(message, _ClaudeMessage) or kind not in ("user", "assistant") or line.session_id is None:
             return

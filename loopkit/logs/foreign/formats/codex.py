@@ -1,8 +1,9 @@
 """OpenAI Codex CLI rollouts: ``~/.codex/sessions/<day>/rollout-<time>-<id>.jsonl``.
 
-A list of lines without links. Usage is a running total that is repeated often, so only a changed total is a request.
-``input_tokens`` includes cached tokens. The file of a fork or sub-agent starts with its parent's lines, all written in its first
-second; they count as history. The log has no request bodies, so losses are judged by counts.
+Lines have no links; their order is the order of the conversation. Usage is logged as a running total, and often repeated, so only
+a changed total is a request. ``input_tokens`` includes cached tokens. The file of a fork or sub-agent starts with its parent's
+lines, all written in the first second of the file; requests in these lines are copies. The log has no request bodies, so losses
+are diagnosed from token counts and times.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class _Counts(Struct):
     reasoning_output_tokens: int | None = None
 
     def minus(self, other: _Counts) -> _Counts | None:
-        """Return the difference to an earlier total, or None if a count decreased."""
+        """Return the counts since an earlier total, or None if a count decreased."""
         pairs = list(zip(astuple(self), astuple(other)))
         if any(now is not None and was is not None and now < was for now, was in pairs):
             return None
@@ -79,7 +80,7 @@ class _ContentPart(Struct):
 
 
 class _Payload(Struct):
-    """The used members of all types. Those for texts may have any type, because other types count as no text."""
+    """The members used, for all types of lines. Members for texts accept any type, so that an unexpected type is no error."""
 
     type: str | None = None
     id: str | None = None
@@ -138,7 +139,7 @@ class _RolloutReader:
         self._engine: str | None = None
         self._model: str | None = None
         self._inherited: int | None = None
-        "Microseconds until which a fork's file repeats its parent's lines."
+        "Time, in microseconds since 1970, until which a fork's file repeats its parent's lines."
         self._total: _Counts | None = None
         self._segment = 0
         "Number of times that the totals restarted."
@@ -146,10 +147,10 @@ class _RolloutReader:
         "Time of the last input to the model."
         self._tools: dict[str, str] = {}
         self._pending: list[MessageEntry] = []
-        "A user message that waits for the next line, which says whether a person or the client wrote it."
+        "A user message that waits for the next line. That line shows whether a person or the client wrote the message."
 
     def pending(self, *, starts_turn: bool = False) -> list[MessageEntry]:
-        """Return the message that waits for the next line."""
+        """Return the message that waits for the next line, if any. ``starts_turn`` is True if a person wrote it."""
         pending, self._pending = self._pending, []
         return [replace(message, starts_turn=starts_turn) for message in pending]
 

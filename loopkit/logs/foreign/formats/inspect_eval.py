@@ -1,7 +1,7 @@
 """Inspect's ``.eval`` logs: every model event of every sample, read by ``inspect_ai``, which must be installed.
 
-If the provider's request was logged, it is the body (encoded again), and causes name the member that differs. Otherwise the
-requests of one span follow each other. Responses from Inspect's own cache are left out.
+If the log has the request as sent to the provider, it is encoded again and used as the body, so a cause can name the member that
+differs. Otherwise, the requests of one span follow each other. Responses from Inspect's own cache are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME = "inspect"
 
 ZIP = b"PK\x03\x04"
 READ_OPTIONS: dict[str, Any] = {"format": "eval", "resolve_attachments": True}
-"Arguments for inspect_ai: any file name, with long texts put back in place."
+"Arguments for inspect_ai: accept any file name, and put long texts, which are stored separately, back in place."
 
 
 def recognises(head: bytes) -> bool:
@@ -102,7 +102,7 @@ def _exchange(source: TextSource, sample: Any, event: Any) -> Iterator[LoggedExc
 
 
 def _usage(usage: Any) -> Usage:
-    """Return the usage. Inspect's input excluded cached tokens only after 2025; the total tells which it is."""
+    """Return the usage. Inspect's input count included cached tokens until 2025; the total shows whether it does."""
     cached, written = usage.input_tokens_cache_read, usage.input_tokens_cache_write
     includes_cached = usage.total_tokens == usage.input_tokens + usage.output_tokens and usage.input_tokens >= (cached or 0) + (
         written or 0
@@ -117,7 +117,7 @@ def _usage(usage: Any) -> Usage:
 
 
 def _body_of(event: Any) -> bytes | None:
-    """Return the logged request, encoded with its members in order, or None."""
+    """Return the logged request as JSON, with its members in order, or None if there is no request."""
     try:
         return encode(event.call.request) if event.call is not None and event.call.request else None
     except EncodeError:
@@ -125,6 +125,6 @@ def _body_of(event: Any) -> bytes | None:
 
 
 def _body(path: Path, sample: str | int, epoch: int, uuid: str) -> bytes:
-    """Read a request body from its sample."""
+    """Read the sample again, and return the request body of the event with this id."""
     found = _inspect().read_eval_log_sample(str(path), sample, epoch, **READ_OPTIONS)
     return next(body for event in found.events if event.uuid == uuid and (body := _body_of(event)))

@@ -1,7 +1,8 @@
 """Rows of LiteLLM and of gateways (Helicone, Langfuse): a request and its response, often as JSON in strings.
 
-LiteLLM's prompt counts include cached tokens for all providers. Responses from its own cache are left out, because
-no provider saw them. Rows without a body follow each other within the session that they name. A row without one stands alone.
+LiteLLM's prompt counts include cached tokens for all providers. Responses from its own cache are left out, because no provider
+saw them. A row without a body follows the previous row of the session that it names. A row with neither body nor session follows
+no other row.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def _value(row: Mapping[str, Raw], *names: str) -> Any:
 
 
 def _object(raw: Raw | None) -> dict[str, Any]:
-    """Return a member that is an object or a string with one. Anything else gives {}."""
+    """Return the object in a member, which may also be a string that contains it; {} for anything else."""
     try:
         value = decode(embedded_json(raw or Raw()) or b"{}")
     except ValueError:
@@ -129,7 +130,7 @@ def _first(row: Mapping[str, Raw], names: tuple[str, ...]) -> bytes:
 
 
 def _body_in(row: Mapping[str, Raw]) -> bytes:
-    """Return the body in a row, byte for byte, or one made from the row's messages."""
+    """Return the request body in a row, byte for byte, or a body made from the row's messages; b"" if there are no messages."""
     found = _first(row, BODIES)
     if found[:1] == b"{":
         try:
@@ -141,5 +142,5 @@ def _body_in(row: Mapping[str, Raw]) -> bytes:
 
 
 def _body(path: Path, offset: int, size: int) -> bytes:
-    """Read a request body from its line."""
+    """Read a request body again, from its line in the file."""
     return _body_in(decode(read_range(path, offset, size), dict[str, Raw]))

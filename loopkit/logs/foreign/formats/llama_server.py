@@ -1,8 +1,9 @@
 """llama-server's log: prompt, cached, processed and generated tokens of each slot task. A task is a request.
 
-The log has no texts and no absolute times. A task follows the request whose tokens it found in the cache completely, in any slot.
-It also follows the last request in its slot, if at least half of that was reused. In doubt, a task starts a new conversation
-without expected reuse. Conversations are called ``<file>.1``, ``<file>.2``, …. Reads the log formats of 2025 and 2026.
+The log has no texts and no absolute times, so conversations are found by token counts. A task follows the request, in any slot,
+that has exactly as many tokens as were cached for the task. Otherwise it follows the last request in its slot, if at least half
+of that request's tokens were reused. In doubt, a task starts a new conversation without expected cached tokens. Conversations are
+called ``<file>.1``, ``<file>.2``, …. Reads the log formats of 2025 and 2026.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ HALF = 0.5
 
 
 class _ServerRun(Struct, eq=False):
-    """A run of the server. Its caches are empty at the start."""
+    """A run of the server, from loading a model on. Its caches are empty at the start."""
 
     model: str | None = None
     is_new: bool = True
@@ -46,7 +47,7 @@ class _Task(Struct, eq=False):
 
     slot: bytes
     kept_share: float = 0.0
-    "Share of the slot's tokens that this prompt starts with."
+    "Share of the tokens in the slot that this prompt repeats at its start."
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     processed_tokens: int | None = None
@@ -63,7 +64,7 @@ class _Task(Struct, eq=False):
         return self.processed_tokens is not None and self.generated_tokens is not None
 
     def usage(self) -> Usage:
-        """Return the usage. Missing counts are computed from the slot's tokens at the end, if none were truncated."""
+        """Return the usage. Counts that the log lacks are computed from the others; not if the slot's tokens were truncated."""
         prompt, cached = self.prompt_tokens, self.cached_tokens
         if prompt is None and self.slot_tokens is not None and self.generated_tokens is not None and not self.is_truncated:
             prompt = self.slot_tokens - max(0, self.generated_tokens - 1)
@@ -79,7 +80,7 @@ class _Task(Struct, eq=False):
 
 
 class _LatestRequest(Struct, eq=False):
-    """The newest request of a conversation, and its cached tokens."""
+    """The newest request of a conversation. ``tokens`` is the number of tokens that the server keeps of it."""
 
     session: str
     number: int
@@ -87,7 +88,7 @@ class _LatestRequest(Struct, eq=False):
 
 
 class _CacheContents:
-    """The contents of the slots and the host cache."""
+    """What the slots of the server and its host cache (earlier prompts in main memory) contain."""
 
     def __init__(self) -> None:
         self._slots: dict[bytes, _LatestRequest] = {}
@@ -128,7 +129,7 @@ def recognises(head: bytes) -> bool:
 
 
 def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
-    """Yield the entries of a log, which has no texts."""
+    """Yield the entries of a log. `texts` is ignored, because the log contains no text."""
     cache = _CacheContents()
     model, sessions = None, 0
     for number, (task, run) in enumerate(_tasks(source)):
@@ -159,7 +160,7 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
 
 
 def _tasks(source: TextSource) -> Iterator[tuple[_Task, _ServerRun]]:
-    """Yield tasks in order of their ends, with their run of the server."""
+    """Yield each task when it ends, with the run of the server that it belongs to."""
     run = _ServerRun()
     tasks: dict[bytes, _Task] = {}
     slot = b""
@@ -189,7 +190,7 @@ def _tasks(source: TextSource) -> Iterator[tuple[_Task, _ServerRun]]:
 
 
 def _update(task: _Task, text: bytes) -> None:
-    """Update a task from a line."""
+    """Set the members of a task that a line reports."""
     if found := TIMING.search(text):
         if found[1] == b"eval":
             task.generation_ms, task.generated_tokens = float(found[2]), int(found[3])
@@ -199,7 +200,7 @@ def _update(task: _Task, text: bytes) -> None:
         task.kept_share = float(found[1])
     elif found := PROMPT.search(text):
         task.prompt_tokens = int(found[1])
-    elif (found := CACHED.search(text)) and task.cached_tokens is None:  # later ones are about tokens that it processed itself
+    elif (found := CACHED.search(text)) and task.cached_tokens is None:  # later ones count its own tokens
         task.cached_tokens = int(found[1])
     elif found := TASK_END.search(text):
         task.slot_tokens, task.is_truncated = int(found[1]), found[2] != b"0"

@@ -1,9 +1,10 @@
-"""OpenAI-style request logs: one request per line, with body, response and counts under long or short names.
+"""OpenAI-style request logs: one request per line, with its body, response and token counts.
 
-The body is in ``body`` or ``request``, the response in ``response``, and counts may also be in ``usage``. A line with
-``messages`` is itself a body (kvlint, cachelint), apart from members that the log added. Bodies keep their bytes, so causes are
-found to the byte. Conversations are separated by their messages within the sessions that the log names, and called
-``<session>.1``, ….
+The body is in ``body`` or ``request``, the response in ``response``, and counts may also be in ``usage``. Counts may have
+OpenAI's or Anthropic's names, or the short forms ``cache_read`` and ``cache_write``. If a line has ``messages`` at the top level
+(kvlint, cachelint), the line is the body; members that the logger added, such as ``request_id``, are removed. Bodies keep their
+original bytes, so a cause can name the first byte that differs. One logged session may contain several conversations. They are
+distinguished by their messages and named ``<session>.1``, ``<session>.2``, ….
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ NAME = "openai"
 
 PROMPTS = ("messages", "input", "prompt")
 ADDED_MEMBERS = ("request_id", "session_id", "timestamp")
-"Members that kvlint adds to the body."
+"Members that kvlint adds to the body, and that are removed again."
 RECORDING_MEMBERS = ("kind", "ended", "elapsed_ms")
-"Members of loopkit's own recordings, so that a damaged recording is not taken for such a log."
+"Members of loopkit's own recordings. A file with one of them is not of this format, even if it is a damaged recording."
 TIMES = ("at", "timestamp", "created_at", "time", "ts")
 SHORT_NAMES = {"cache_read": "cache_read_input_tokens", "cache_write": "cache_creation_input_tokens"}
-"promptcachelint's names of the counts that its ``input_tokens`` excludes."
+"promptcachelint's short names, and Anthropic's names for the same counts. ``input_tokens`` excludes these tokens."
 
 
 class _LogLine(Struct):
-    """A line. Members other than the body may have any type; unexpected types count as missing."""
+    """A line. Members other than the body accept any type; a value of an unexpected type counts as missing."""
 
     body: Raw = Raw()
     request: Raw = Raw()
@@ -115,7 +116,7 @@ def _exchanges(source: TextSource) -> Iterator[LoggedExchange]:
 
 
 def _body_in(row: _LogLine, line: bytes) -> bytes:
-    """Return the body in a line, byte for byte, or b"" if there is none."""
+    """Return the request body in a line, with its original bytes, or b"" if the line has no body."""
     if row.body or row.request:
         return embedded_json(row.body or row.request)
     if not (row.messages or row.input or row.prompt):
@@ -128,6 +129,6 @@ def _body_in(row: _LogLine, line: bytes) -> bytes:
 
 
 def _body(path: Path, offset: int, size: int) -> bytes:
-    """Read a request body from its line."""
+    """Read a request body again, from its line in the file."""
     line = read_range(path, offset, size)
     return _body_in(_decoder.decode(line), line)

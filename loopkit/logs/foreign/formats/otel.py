@@ -1,8 +1,9 @@
 """OpenTelemetry spans of generative AI: OTLP JSON, one export per line or one document, and flat spans of console exporters.
 
-A request is a span with token counts and a model operation. Spans of agents sum up those below them and are not requests.
-``gen_ai.usage.input_tokens`` includes cached tokens, by the conventions. A conversation is the one that the spans name, or else
-the requests below one span. Spans are sorted by start time, because exporters write them as they end.
+A span is a request if it has token counts and a model operation, such as ``chat``. Spans of agents sum up the counts of the spans
+below them, so they are not requests. By OpenTelemetry's conventions, ``gen_ai.usage.input_tokens`` includes cached tokens.
+Requests with the same conversation id form a conversation; without an id, the requests with the same parent span. Spans are
+sorted by start time, because exporters write a span when it ends.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ COUNTS = {
     "reasoning.output_tokens": "reasoning_tokens",
     "details.reasoning_tokens": "reasoning_tokens",
 }
-"Names of the counts in the dialect of chat completions, whose prompt includes cached tokens."
+"OpenTelemetry's names of token counts, and their names as in chat completions, where the prompt includes cached tokens."
 KINDS = {"stringValue": str, "intValue": int, "doubleValue": float, "boolValue": bool}
 
 
 class _ModelSpan(NamedTuple):
-    """A span of either format."""
+    """A span of an OTLP export or of a console exporter."""
 
     trace: str
     id: str
@@ -71,7 +72,7 @@ def recognises(head: bytes) -> bool:
 
 
 def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
-    """Yield the entries of the spans, without texts."""
+    """Yield the entries of the spans. `texts` is ignored: the messages have no texts."""
     conversations: dict[str, list[_ModelSpan]] = {}
     for span in _spans(source):
         operation = span.attributes.get("gen_ai.operation.name", "chat")
@@ -136,7 +137,7 @@ def _spans(source: TextSource) -> Iterator[_ModelSpan]:
 
 
 def _export_spans(value: dict[str, Any]) -> Iterator[_ModelSpan | None]:
-    """Yield the spans of an export."""
+    """Yield the spans of an OTLP export; None for a span without ids."""
     for resource in _dicts(value["resourceSpans"]):
         for scope in _dicts(resource.get("scopeSpans")):
             for span in _dicts(scope.get("spans")):
@@ -150,7 +151,7 @@ def _export_spans(value: dict[str, Any]) -> Iterator[_ModelSpan | None]:
 
 
 def _flat_span(span: Any) -> _ModelSpan | None:
-    """Return a span whose attributes are an object."""
+    """Return the span of a console exporter, or None if it has no ids. Its attributes are a plain object."""
     if not isinstance(span, dict):
         return None
     context, attributes = _dict(span.get("context")), _dict(span.get("attributes"))
@@ -173,7 +174,7 @@ def _new_span(
 
 
 def _otlp_value(value: Any) -> Any:
-    """Return the value in an OTLP object that names its type. Integers are strings there."""
+    """Return the value in an OTLP object such as ``{"intValue": "5"}``, which names its type. Integers are strings there."""
     value = _dict(value)
     if "arrayValue" in value:
         return [_otlp_value(each) for each in _dicts(_dict(value["arrayValue"]).get("values"))]

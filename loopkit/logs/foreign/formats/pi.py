@@ -1,7 +1,8 @@
 """pi sessions: ``~/.pi/agent/sessions/<directory>/<time>_<id>.jsonl``, messages in a tree, versions 1 to 3.
 
-Every entry but the first names its parent, so that a person can go back and branch. ``input`` excludes cached tokens. A fork's
-file starts with copies of its parent's entries. The log has no request bodies, so losses are judged by counts.
+Every entry except the first names its parent entry, because a person can go back to an entry and start a branch there. ``input``
+excludes cached tokens. The file of a fork starts with copies of its parent's entries. The log has no request bodies, so losses
+are diagnosed from token counts and times.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class _SessionReader:
         self._source = source
         self._session: str | None = None
         self._last: _PiMessage[Any] | None = None
-        "The last response. Entries without a model used its model."
+        "The last response. Usage entries that name no model or provider get those of this response."
 
     def entries(self, entry: _SessionEntry[Any], place: TextLine | None) -> Iterator[Entry]:
         kind = entry.type or "none"

@@ -1,7 +1,8 @@
 """Recordings of `loopkit.record`: ``<home>/recordings/<id>.jsonl``. FORMAT.md has an example line.
 
-Line ends and ``crc`` are checked as in sessions. Each line has the exact request body, which gives the conversation of a request
-and the byte at which a cache loss starts. Conversations are called ``<id>.1``, ``<id>.2``, …. A branch has its origin as parent.
+Line ends and ``crc`` are checked as in session logs. Each line has the exact request body. So requests can be assigned to
+conversations by their messages, and a cause can name the first byte that differs. Conversations are called ``<id>.1``,
+``<id>.2``, …. If a conversation branches off from another, that one is its ``parent``.
 """
 
 from __future__ import annotations
@@ -77,9 +78,9 @@ def _exchanges(source: TextSource) -> Iterator[LoggedExchange]:
 
 
 def _records(source: TextSource) -> Iterator[tuple[TextLine, RecordedRequest]]:
-    """Yield the sound lines before the first damaged one, as for sessions."""
+    """Yield each line before the first damaged one, with its record."""
     path = source.path
-    try:  # count first: the end may still be written
+    try:  # count the sound lines first, because the last line may still be being written
         sound = retry_unfinished(path.parent, lambda: sum(len(block.lines) for block in checked_blocks(path)))
     except TornLog as torn:
         source.add_fault(TextLine(b"", torn.line, torn.offset), torn.why, at_end=torn.at_end)
@@ -99,5 +100,5 @@ def _records(source: TextSource) -> Iterator[tuple[TextLine, RecordedRequest]]:
 
 
 def _body(path: Path, offset: int, size: int) -> bytes:
-    """Read a request body from its line."""
+    """Read a request body again, from its line in the file."""
     return decode_recorded(body_of(read_range(path, offset, size)) + b"}").body.encode("utf-8")

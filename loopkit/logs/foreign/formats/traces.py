@@ -1,7 +1,9 @@
-"""Traces of block hashes, plain or gzipped: Mooncake's format, which ``export_trace`` writes, too, and Bailian's, with chats.
+"""Traces of block hashes, plain or gzipped, in two formats: Mooncake's and Bailian's.
 
-A trace has no texts and no cached tokens. ``requests()`` gives each prompt as its blocks, for `loopkit.cache`. Times count from
-the start of the trace, so frames show them from 1970. In traces without chats, as Mooncake's, each request stands alone.
+Only Bailian's links the requests of a chat. ``export_trace`` writes Mooncake's format, with further members for the session and
+for cached tokens, which other traces lack. No trace has texts. ``requests()`` returns each prompt as a list of block hashes,
+which the functions of `loopkit.cache` accept. Times count from the start of a trace, so the frames show dates of 1970. A request
+without chat or session follows no other request.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from loopkit.server.completion.usage import LARGEST
 __all__ = ["BAILIAN", "MOONCAKE"]
 
 ROOT = -1
-"Bailian's parent id of a chat's first request."
+"The parent id that the first request of a chat has in Bailian's format."
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 
@@ -37,9 +39,9 @@ class _TraceRow(Struct, gc=False):
     session: int | str | None = None
     epoch: int | None = None
     engine: str | None = None
-    "Written by ``export_trace``, like the members below, so that a trace is judged as its log was."
+    "This member and those below are written by ``export_trace``, so that a trace gives the same losses as its log."
     unit: str | None = None
-    "Unit of the length in traces of ``export_trace``."
+    "Unit of ``input_length``: tokens, blocks or bytes. None, as in traces of other tools, means tokens."
     prompt_tokens: Count | None = None
     cached_tokens: Count | None = None
 
@@ -73,11 +75,11 @@ class _TraceFormat(NamedTuple):
         return names >= {"input_length", "hash_ids"} and ("chat_id" in names) is self.chats
 
     def entries(self, source: TextSource, *, texts: bool) -> Iterator[Entry]:
-        """Yield the entries of a trace, which has no texts."""
+        """Yield the entries of a trace. `texts` is ignored, because traces contain no text."""
         roots: dict[str, str] = {}
-        "First request of the chat of each request."
+        "First request of the chat, by the id of each of its requests."
         last: dict[tuple[str, int | None], str] = {}
-        "Last request of each epoch of each session."
+        "Id of the last request, by session and epoch."
         for number, (_, row) in enumerate(source.decode_with_lines(_decoder)):
             id, parent = str(number), None
             if self.chats and row.chat_id is not None:
