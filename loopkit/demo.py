@@ -1,7 +1,7 @@
 """``loopkit demo``: measure on a real server how many tokens a stable prefix saves.
 
-The demo runs one conversation twice. The first run is a session that keeps the contract. The second is a replay with a common
-mistake: a system prompt that contains the current time.
+The demo runs one conversation twice. The first run is a session in which each request begins with the bytes of the previous one.
+The second is a replay with a common mistake: a system prompt that contains the current time.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ QUESTIONS = (
 
 
 class Summary(NamedTuple):
-    """Result of the demo."""
+    """Result of the demo: token totals of both runs, the server, and whether the log was verified."""
 
     kept: Mapping[str, float | None]
-    "Totals of the session: prompt_tokens, cached_tokens, read_tokens, lost_tokens, prompt_ms, requests. None if not reported."
+    "Totals of the session: prompt_tokens, cached_tokens, read_tokens, lost_tokens, prompt_ms, requests. None: not reported."
     broken: Mapping[str, float | None]
-    "The same totals of the replay with the time in the system prompt."
+    "The same totals for the replay with the time in the system prompt."
     model: str | None
     engine: str | None
     verified: bool
-    "Whether every request of the session, rebuilt from its log, has the SHA-256 that was recorded when it was sent."
+    "True if every request, rebuilt from the session's log, has the SHA-256 that was recorded when it was sent."
 
 
 def run(
     out: str | Path = "demo", *, model: str = "smollm2", url: str | None = None, turns: int = 8, api_key: str | None = None
 ) -> Summary:
-    """Run the demo and write its files.
+    """Run the demo, print the result, and write a figure, tables and logs.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def run(
     url : str, optional
         Base URL of a running server to use instead of the embedded one.
     turns : int
-        Number of questions.
+        Number of questions, one request each.
     api_key : str, optional
         API key of the server at `url`.
 
@@ -114,7 +114,7 @@ def run(
 
 
 def _check_access(server: Server) -> None:
-    """Send one request, so that a server that refuses does so before a file is written."""
+    """Send one short request. If the server refuses it, the demo fails here, before it writes a file."""
     named = {} if server.model is None else {"model": server.model}
     body = {**named, "messages": [{"role": "user", "content": "Hi."}], "max_tokens": 1}
     server.wire.ask(f"{server.wire.api}/chat/completions", encode(body))
@@ -144,7 +144,7 @@ def _measure(server: Server, out: Path, turns: int) -> tuple[Any, bool]:
 
 
 def _totals(usage: Any) -> dict[str, float | None]:
-    """Return sums over the requests of a frame. None if the server does not report a value."""
+    """Return the sum of each measure over the requests of a frame; None for a measure that the server does not report."""
     columns = ("prompt_tokens", "cached_tokens", "read_tokens", "lost_tokens", "prompt_ms")
     sums = {name: usage[name].sum(min_count=1) for name in columns}
     known = {name: None if value is None or value != value else value for name, value in sums.items()}

@@ -1,8 +1,8 @@
 """Sweeps: a function run once for each point of a parameter grid, with results on disk.
 
-The function runs sessions or replays. Each point gets its own session id, and each result is one line of
-``<home>/sweeps/<name>.jsonl``. Finished points are not run again, so repeating the call continues an interrupted sweep. Any
-executor of ``concurrent.futures`` can run the points.
+A point is one combination of parameters. Your function runs sessions or replays for it, and its result becomes one line of
+``<home>/sweeps/<name>.jsonl``. Finished points are not run again, so repeating the call continues an interrupted sweep. Points
+run one after another, or in any executor of ``concurrent.futures``.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ def __dir__() -> list[str]:
 
 
 OWN_COLUMNS = {"session": "string", "run": "Int64", "elapsed_ms": "Float64", "error": "string"}
-"Columns of the frame in addition to parameters and results, with their dtypes."
+"Columns that every sweep's frame has in addition to parameters and results, with their dtypes."
 DTYPES = {
     frozenset({bool}): "boolean",
     frozenset({int}): "Int64",
     **dict.fromkeys((frozenset({float}), frozenset({int, float})), "Float64"),
     frozenset({str}): "string",
 }
-"Dtypes of columns that contain only these types and missing values."
+"The pandas dtype of a column, by the set of Python types in it. Missing values are not counted."
 HINT = "Wait until it ends, or use another name for one of the two sweeps"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a point. The function gets it as its first argument."""
+    """One run of a point: the first argument of the function."""
 
     home: Path
-    "Absolute path of the sweep's home."
+    "Absolute path of the directory that contains ``sweeps/``."
     session: SessionId
-    "Unique id of this run: for a session, or as the beginning of the ids of several sessions."
+    "Unique id of this run. Use it as the id of a session, or as the beginning of the ids of several sessions."
     number: int
-    "Number of times that the sweep was started, including this one. A repeated point therefore gets other arguments."
+    "Number of times that this sweep was started with unfinished points, including this time."
 
 
 _Call: TypeAlias = "tuple[Callable[..., Mapping[str, Any] | None], Run, str, dict[str, Any]]"
@@ -75,11 +75,11 @@ class _Point(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
     time: str
     run: int
     point: str
-    "SHA-256 of the parameters, their keys sorted."
+    "SHA-256 of the parameters as JSON with sorted keys, in hex."
     session: str
     parameters: dict[str, Any]
     result: dict[str, Any] | None
-    "None if the point failed."
+    "Result of the function; None if the point failed."
     error: str | None
     traceback: str | None
     elapsed_ms: float
@@ -94,20 +94,20 @@ def run(
     *,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Run a function for every unfinished point of a grid.
+    """Run a function for every unfinished point of a grid, and return the results of all points.
 
     Parameters
     ----------
     function : callable
-        Called as ``function(run, **parameters)`` with a `Run`. It returns a mapping of JSON values, which becomes a row, or None.
-        For an executor of other processes, it must be picklable.
+        Called as ``function(run, **parameters)``, where ``run`` is a `Run`. It returns None or a mapping of JSON values, which
+        become columns of the point's row. If the executor uses other processes, the function must be picklable.
     grid : mapping of str to iterable, or iterable of mappings
-        Either the values of each parameter, so that every combination is a point, or the points. Values must be JSON values. To
-        run a point several times, add a parameter that counts, such as ``repeat``.
+        Either a mapping from each parameter to its values (every combination is a point), or the points themselves as mappings.
+        Values must be JSON values. To run a point several times, add a parameter that counts, such as ``repeat``.
     home : str or Path
-        Directory that contains ``sweeps/``. The function should write its sessions here.
+        Directory in which ``sweeps/`` is created. The function should write its sessions to this directory, too.
     name : str
-        Name of the sweep. Use another name for another function, or if something that it depends on changes.
+        Name of the sweep and of its log. Use a new name when you change the function or anything that its results depend on.
     executor : concurrent.futures.Executor, optional
         Runs the points: threads, processes, or Dask's ``client.get_executor()``. By default they run one after another.
     progress : bool, optional
@@ -122,8 +122,8 @@ def run(
     Warns
     -----
     UserWarning
-        For each failed point. Its row has an ``error`` and no result, and the next call runs it again. Also if a crash left an
-        unfinished last line, which is removed.
+        For each failed point; its row has an ``error`` and no result, and the next call runs the point again. Also if a crash
+        left an unfinished last line in the log; this line is removed.
 
     Raises
     ------
@@ -136,10 +136,10 @@ def run(
 
     Notes
     -----
-    Points that share a server do not start with a cold cache: a point may find what another one left in a slot or in the host
-    cache, and the executor decides the order. To measure reuse, start a server for each point in the function (``with
-    server.another() as fresh:`` for an embedded server), or use `loopkit.replay.compare`, which does this. Run at most as many
-    points at a time as the server has slots (``serve`` has ``slots=``).
+    Points that share a server do not start with an empty cache: a point may reuse prompts of earlier points, and the executor
+    decides the order. To measure reuse, start a server for each point in the function (for an embedded server, ``with
+    server.another() as fresh:``), or use `loopkit.replay.compare`, which does this. Run at most as many points at a time as the
+    server has slots (set with ``serve(slots=…)``).
 
     Examples
     --------
@@ -192,7 +192,10 @@ def run(
 
 
 def _open(path: Path, stack: contextlib.ExitStack) -> tuple[dict[str, _Point], LineFile, int]:
-    """Lock and read a sweep's log. Return the last line of each point, the open log, and the number of this run."""
+    """Lock and read the log of a sweep.
+
+    Return the last result of each point by its hash, the log open for writing, and the number of this run.
+    """
     make_parents(path)
     if not path.exists():
         try:
@@ -235,7 +238,7 @@ def _open(path: Path, stack: contextlib.ExitStack) -> tuple[dict[str, _Point], L
 
 
 def _points(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the parameters of each point, as decoded from JSON, by their SHA-256."""
+    """Return a mapping from the hash of each point to its parameters, as they are after a round trip through JSON."""
     if isinstance(grid, Mapping):
         for name, values in grid.items():
             if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
@@ -258,14 +261,17 @@ def _points(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> 
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value of numpy or pandas to plain Python."""
+    """Return a numpy scalar or `pandas.NA` as a plain Python value. Other values are unchanged."""
     if value is pd.NA:
         return None
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _outcomes(executor: Executor | None, calls: list[_Call]) -> Generator[bytes, None, None]:
-    """Yield the line of each point when it is finished. Closing the generator cancels the points that have not started."""
+    """Run the points. Yield the log line of each point when it has finished.
+
+    Closing the generator cancels the points that have not started.
+    """
     if executor is None:
         yield from itertools.starmap(_call, calls)
         return
@@ -287,7 +293,7 @@ def _outcomes(executor: Executor | None, calls: list[_Call]) -> Generator[bytes,
 
 
 def _call(function: Callable[..., Mapping[str, Any] | None], run: Run, key: str, parameters: dict[str, Any]) -> bytes:
-    """Run one point in the executor. Return its line as bytes, because some errors cannot be pickled."""
+    """Run one point, in the executor if there is one. Return its log line as bytes, because some errors cannot be pickled."""
     start = time.perf_counter()
     try:
         result = {name: _plain(value) for name, value in (function(run, **parameters) or {}).items()}
@@ -307,7 +313,7 @@ def _line(
     result: dict[str, Any] | None = None,
     error: BaseException | None = None,
 ) -> bytes:
-    """Return the line of a finished or failed point."""
+    """Return the log line of a finished or failed point."""
     message = trace = None
     if error is not None:
         message = replace_surrogates("".join(traceback.format_exception_only(error)).strip())[0]
@@ -328,6 +334,6 @@ def _frame(points: list[_Point], parameters: Mapping[str, Mapping[str, Any]]) ->
 
 
 def _column(values: list[Any]) -> pd.Series[Any]:
-    """Return values as a column with the nullable dtype for all of them, else as objects. None is a missing value."""
+    """Return values as a column. Its dtype is nullable if all values fit one of `DTYPES`, otherwise object. None is missing."""
     kinds = frozenset(type(value) for value in values if value is not None)
     return pd.Series(values, dtype=DTYPES.get(kinds, "object"))

@@ -30,18 +30,18 @@ natural_number, positive_number = partial(_whole_number, 0), partial(_whole_numb
 
 
 def add_paths(parser: argparse.ArgumentParser) -> None:
-    """Add PATH, one or more logs of any kind."""
+    """Add the argument PATH to a parser: one or more logs of any kind."""
     parser.add_argument("path", nargs="+", type=Path, help="a home, a session's directory, a log file or a directory of logs")
 
 
 def add_errors(parser: argparse.ArgumentParser, *, default: str = "raise") -> None:
-    """Add ``--errors``."""
+    """Add the ``--errors`` option to a parser."""
     text = f"stop at the first log that cannot be read (raise), or report it and continue (report); default: {default}"
     parser.add_argument("--errors", choices=("raise", "report"), default=default, help=text)
 
 
 def add_model(parser: argparse.ArgumentParser, *, url: bool = True) -> None:
-    """Add ``--model``, for the embedded server, and ``--url``, for a running one."""
+    """Add the option ``--model`` (for the embedded server) and, if `url` is True, ``--url`` (for a running server)."""
     text = "model of the embedded server: smollm2, tiny, or the path of a GGUF file (default: smollm2)"
     parser.add_argument("--model", default="smollm2", help=text)
     if url:
@@ -50,7 +50,10 @@ def add_model(parser: argparse.ArgumentParser, *, url: bool = True) -> None:
 
 
 def api_key(file: Path | None = None) -> str | None:
-    """Return the API key from a file or from LOOPKIT_API_KEY. (Every process can read a command line, so it is no option.)"""
+    """Return the API key from a file or, without a file, from ``LOOPKIT_API_KEY``; None if neither is given.
+
+    The key itself is not an option, because other users of the machine can see command-line arguments.
+    """
     if file is None:
         return os.environ.get("LOOPKIT_API_KEY") or None
     try:
@@ -60,7 +63,7 @@ def api_key(file: Path | None = None) -> str | None:
 
 
 def name_key(error: LoopkitError, name: str) -> None:
-    """Replace the library's ``api_key=`` in an error with the option that the person used."""
+    """Replace the Python argument ``api_key=`` in an error message with the option or variable of the command line."""
     if isinstance(error, ServerRefused | InvalidConfig):
         error.then = error.then.replace("api_key=", name)
     if isinstance(error, InvalidConfig) and error.member == "api_key":

@@ -19,7 +19,7 @@ __all__ = ["add_demo", "add_replay"]
 
 
 def add_demo(commands: Commands) -> None:
-    """Add ``demo`` to the parser."""
+    """Add the command ``demo`` to the parser."""
     parser = commands.add_parser("demo", help="measure on a real server how many tokens a stable prefix saves")
     add_model(parser)
     parser.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="directory of the results (default: demo)")
@@ -28,7 +28,7 @@ def add_demo(commands: Commands) -> None:
 
 
 def add_replay(commands: Commands) -> None:
-    """Add ``replay`` to the parser."""
+    """Add the command ``replay`` to the parser."""
     parser = commands.add_parser("replay", help="send a session's requests again, with changes, and measure what each one costs")
     text = "a session's directory, a recording, or another log that contains request bodies"
     parser.add_argument("session", type=Path, help=text)
@@ -61,7 +61,7 @@ def _replay(options: argparse.Namespace) -> int:
     source = _source(options.session)
     variants = [name.strip() for name in options.variants.split(",") if name.strip()]
     slots, context = _room(source if isinstance(source, list) else source.requests(), options.model)
-    finished: list[Any] = []  # frames
+    finished: list[Any] = []  # after each run, the frame of all runs so far
     try:
         ours = connect(options.url, api_key=api_key()) if options.url else serve(options.model, slots=slots, context=context)
         with ours as server:
@@ -85,14 +85,17 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _room(requests: Any, model: str) -> tuple[int, int]:
-    """Return how many slots the requests use, and a context that holds the longest. (The tiny model has a token per byte.)"""
+    """Return how many slots the requests use, and a context size in tokens into which the longest request fits.
+
+    The estimate is one token per byte for the tiny model, and one token per two bytes for others.
+    """
     sizes = [(len(request.body or b""), request.slot or 0) for request in requests]
     longest = max((size for size, _ in sizes), default=0)
     return 1 + max((slot for _, slot in sizes), default=0), 1024 + (longest if model == "tiny" else longest // 2)
 
 
 def _source(path: Path) -> Session | list[Prompt]:
-    """Return the requests of a session, a recording or another log."""
+    """Return the session in a directory, or the requests of a recording or another log."""
     from loopkit.ids import SessionId
     from loopkit.logs.loading import load
     from loopkit.session.layout import refuse_home

@@ -18,7 +18,7 @@ __all__ = ["add_commands"]
 
 
 def add_commands(commands: Commands) -> None:
-    """Add the commands to the parser."""
+    """Add the commands ``show``, ``check``, ``export``, ``verify`` and ``salvage`` to the parser."""
     parser = commands.add_parser("show", help="summarise logs of any kind: sessions, cache losses with causes, problems")
     add_paths(parser)
     add_errors(parser, default="report")

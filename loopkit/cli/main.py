@@ -22,17 +22,17 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command.
+    """Run a command and return its exit status.
 
     Parameters
     ----------
     arguments : sequence of str, optional
-        The command and its options; by default those of the process.
+        The command and its options. By default, the arguments of the process (``sys.argv``).
 
     Returns
     -------
     int
-        The exit status.
+        0 for success, 1 for an error or a failed check, 2 if ``check`` cannot read a log, 130 for Ctrl-C.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace) -> int:
         name_key(error, "--api-key-file" if getattr(options, "api_key_file", None) else "LOOPKIT_API_KEY")
         print_error(error)
         return 1
-    except BrokenPipeError:  # the program that read our output has ended
+    except BrokenPipeError:  # the program that reads the output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:

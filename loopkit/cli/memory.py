@@ -19,7 +19,7 @@ __all__ = ["add_commands"]
 
 
 def add_commands(commands: Commands) -> None:
-    """Add the commands to the parser."""
+    """Add the command ``memory`` with its subcommands to the parser."""
     text = "keep what sessions learned, traceable to its evidence"
     memory = commands.add_parser("memory", help=text, description=text).add_subparsers(required=True, metavar="COMMAND")
 
@@ -105,7 +105,7 @@ def _build(options: argparse.Namespace) -> int:
     from loopkit.server.opening import connect, serve
 
     project = ProjectId(options.project)
-    need_project(Store(options.home), project)  # before a server starts
+    need_project(Store(options.home), project)  # an unknown project should fail before a server starts
     with connect(options.url, api_key=api_key()) if options.url else serve(options.model) as server:
         memory = open(options.home, server=server)
         built = memory.build(project, QueryId(options.query), options.question)

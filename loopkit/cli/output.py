@@ -12,13 +12,13 @@ __all__ = ["print_error", "print_lines", "print_text", "print_warning"]
 
 
 def print_lines(lines: Iterable[object]) -> None:
-    """Print one object a line."""
+    """Print each object on its own line."""
     for line in lines:
         print(line)
 
 
 def print_text(text: str) -> None:
-    """Print text from outside, without the characters that a terminal would obey, and flush."""
+    """Print text from outside at once, with control characters replaced, because a terminal would execute them."""
     print(shown(text, len(text)), flush=True)
 
 
@@ -29,7 +29,7 @@ def print_error(error: object) -> None:
 
 
 def print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Print a warning as one line on standard error, above a progress bar."""
+    """Print a warning as one line on standard error. If a progress bar is shown, the line appears above it."""
     from tqdm import tqdm
 
     tqdm.write(f"loopkit: {message}", file=sys.stderr)

@@ -16,7 +16,7 @@ __all__ = ["add_commands"]
 
 
 def add_commands(commands: Commands) -> None:
-    """Add the command to the parser."""
+    """Add the command ``record`` to the parser."""
     parser = commands.add_parser("record", help="forward an agent's requests to its server and record them, until Ctrl-C")
     parser.add_argument("--url", required=True, help="base URL of the agent's server; the agent's API key is forwarded")
     parser.add_argument("--home", type=Path, default=Path("runs"), metavar="DIR", help="write to DIR/recordings (default: runs)")

@@ -16,7 +16,7 @@ __all__ = ["add_commands"]
 
 
 def add_commands(commands: Commands) -> None:
-    """Add the commands to the parser."""
+    """Add the commands ``serve`` and ``doctor`` to the parser."""
     parser = commands.add_parser("serve", help="run the embedded llama.cpp server until Ctrl-C")
     add_model(parser, url=False)
     parser.add_argument("--slots", type=positive_number, default=2, metavar="N", help="conversations cached at once (default: 2)")

@@ -41,18 +41,20 @@ def __dir__() -> list[str]:
 
 
 def open(home: Path | str = "runs", *, server: Server | None = None) -> Memory:
-    """Open the memory of a home. Nothing is read or created until it is used.
+    """Open the memory in a loopkit directory. Files are read and created at the first use, not here.
 
     Parameters
     ----------
     home : Path or str
-        The directory with ``memory/``.
+        The loopkit directory (default ``runs``). The memory is in its subdirectory ``memory/``.
     server : Server, optional
-        Counts tokens with its tokenizer, and builds if no other model is given.
+        The server whose tokenizer counts tokens. It is also the default model of :meth:`Memory.build` and
+        :meth:`Memory.synthesise`.
 
     Returns
     -------
     Memory
+        An object to ingest transcripts, build the memory, search it and trace its entries.
 
     Examples
     --------

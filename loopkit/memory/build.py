@@ -1,8 +1,9 @@
 """Building memory: register a query, fold evidence into its memory step by step, and render the memory block.
 
-A step is one model call: (query, memory so far, new evidence) → new memory. The key of a step is its input, and a finished step
-is never repeated, so an interrupted build continues where it stopped. All prompts of a fold begin with the same bytes. A model
-is any function from prompt to text.
+To fold is to read pieces of evidence one after another and to rewrite the memory after each. Each step is one model call: query,
+memory so far and new evidence go in, and the new memory comes out. Finished steps are stored under their input and are not
+repeated, so an interrupted build continues where it stopped. All prompts of a fold begin with the same bytes, which keeps the
+prompt cache warm. A model is any function from prompt to text.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Summarise: TypeAlias = Callable[[str], str]
 
 UNCHANGED = "UNCHANGED"
 _UNCHANGED = re.compile(rf"[\W_]*(?:{UNCHANGED}\b|(?i:{UNCHANGED})[\W_]*?(?:\n|\Z))")
-"A model may decorate the word or add reasons. A memory that merely starts with the word has it in lower case."
+"Matches UNCHANGED with decoration or reasons, and `unchanged` alone in its line. `Unchanged …` with more text is a memory."
 _FOLD = (
     "Keep a memory that helps to answer a question. You are given the memory so far and a piece of a transcript. Write the "
     "whole memory again: keep what helps, with names, numbers and decisions, add what the piece brings, leave out the rest. The "
@@ -57,14 +58,14 @@ WHERE latest.project = ? ORDER BY (SELECT min(seq) FROM step WHERE step.query_id
 
 
 class Built(NamedTuple):
-    """The result of a fold."""
+    """The result of :meth:`Memory.build` or :meth:`Memory.synthesise`."""
 
     node: MemoryNode | None
-    "The memory; None if nothing was worth keeping."
+    "The node with the finished memory; None if the model found nothing to keep."
     calls: int
-    "Model calls of this build."
+    "Number of model calls that this build made."
     steps: int
-    "All steps, finished ones included."
+    "Number of steps of the whole fold, including those that earlier builds finished."
 
     def __repr__(self) -> str:
         facts = [("calls", f"{self.calls:,} for {self.steps:,} steps"), ("node", "none")]
@@ -74,16 +75,18 @@ class Built(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """The input of a step."""
+    """The evidence that one step reads."""
 
     chunk: Sha256Hash
-    "Hash that is part of the step's key."
+    "Hash that identifies the evidence in the key of the step: of the chunk, or of a query's node in a synthesis."
     parent: Sha256Hash
-    "The node with the text to read."
+    "Hash of the node whose text the model reads; it becomes a parent of the new node."
 
 
 def opening(level: Level, about: str) -> str:
-    """Return the beginning of every prompt of a fold, the same bytes each time.
+    """Return the instructions with which every prompt of a fold begins, as the same bytes each time.
+
+    `about` is the question at level L1, and the name of the project at level L2.
 
     Examples
     --------
@@ -94,7 +97,7 @@ def opening(level: Level, about: str) -> str:
 
 
 def fold_query(store: Store, project: ProjectId, query: QueryId, text: str, model: Summarise, run: RunId) -> Built:
-    """Fold the project's evidence for a query; see :meth:`Memory.build`."""
+    """Build the memory for a query from all evidence of its project; see :meth:`Memory.build`."""
     with store.writing() as writing:
         row = writing.db.execute("SELECT project, text FROM query WHERE query_id = ?", (query,)).fetchone()
         if row is None:
@@ -114,13 +117,13 @@ def fold_query(store: Store, project: ProjectId, query: QueryId, text: str, mode
 
 
 def fold_project(store: Store, project: ProjectId, model: Summarise, run: RunId) -> Built:
-    """Fold the memories of the project's queries into its synthesis; see :meth:`Memory.synthesise`."""
+    """Build a project's synthesis from the latest memory of each query; see :meth:`Memory.synthesise`."""
     steps = [_Step(latest.node, latest.node) for latest in latest_of_queries(store, project)]
     return _Fold(store, project, None, model, run, opening(Level.L2, project)).over(steps)
 
 
 class Latest(NamedTuple):
-    """The latest memory of a query."""
+    """The latest memory of a query: id and text of the question, hash and text of the memory node."""
 
     query: QueryId
     question: str
@@ -129,7 +132,7 @@ class Latest(NamedTuple):
 
 
 def latest_of_queries(store: Store, project: ProjectId) -> list[Latest]:
-    """Return the latest memory of each query of a project, in the order of their first build."""
+    """Return the latest memory of each query of a project. Queries are in the order in which they were first built."""
     with store.reading() as db:
         rows = db.execute(_LATEST, (project,)).fetchall()
     return [Latest(QueryId(query), question, Sha256Hash(node), text) for query, question, node, text in rows]
@@ -144,7 +147,7 @@ class _Fold(NamedTuple):
     opening: str
 
     def over(self, steps: list[_Step]) -> Built:
-        """Run all steps that are not finished."""
+        """Run the unfinished steps in order. Return the last memory, the number of model calls and of all steps."""
         before: Sha256Hash | None = None
         done = calls = 0
         with self.store.reading() as db:
@@ -175,7 +178,10 @@ class _Fold(NamedTuple):
         return None if row is None else _Known(None if row[0] is None else Sha256Hash(row[0]))
 
     def _write(self, before: Sha256Hash | None, memory: str, step: _Step, t: int, new: str) -> Sha256Hash | None:
-        """Store a step and its node, if any. Return the hash of the memory after the step."""
+        """Store a finished step, and a new node unless the model changed nothing.
+
+        Return the hash of the current memory node after the step, or None if there is no memory yet.
+        """
         with self.store.writing() as writing:
             if (found := self._known(writing.db, before, step)) is not None:  # finished by another process during the model call
                 return found.result or before
@@ -196,7 +202,7 @@ class _Known(NamedTuple):
 
 
 def synthesis(store: Store, project: ProjectId) -> str | None:
-    """Return the text of a project's synthesis, or None."""
+    """Return the text of a project's latest synthesis, or None if there is no synthesis."""
     sql = "SELECT text FROM latest JOIN node ON sha256 = latest.node WHERE latest.project = ? AND latest.query_id = ''"
     with store.reading() as db:
         row = db.execute(sql, (project,)).fetchone()
@@ -204,7 +210,7 @@ def synthesis(store: Store, project: ProjectId) -> str | None:
 
 
 def render_block(store: Store, project: ProjectId, budget: int, count: Count) -> str:
-    """Return the memory block of a project; see :meth:`Memory.render`."""
+    """Return the memories of a project as one text of at most `budget` tokens; see :meth:`Memory.render`."""
     whole = synthesis(store, project)
     parts = [] if whole is None else [whole]
     parts += [f"## {each.question}\n\n{each.text}" for each in latest_of_queries(store, project)]

@@ -1,7 +1,7 @@
 """The SQLite index of a memory: its tables, what each line of ``nodes.jsonl`` adds, and a dump.
 
-Everything here is derived from the lines, so the file can be deleted at any time. Foreign keys and checks are on. Write-ahead
-logging is used only on file systems that are known to be local, since it needs shared memory.
+The database is derived from the lines of ``nodes.jsonl``, so it can be deleted at any time. SQLite enforces foreign keys and
+checks. Write-ahead logging needs shared memory, so it is used only on file systems that are known to be local.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loopkit.memory.nodes import Level, MemoryNode
 __all__ = ["VERSION", "apply", "connect", "create", "dump_lines", "is_local", "record_keys"]
 
 VERSION = 2
-"Version of the tables. A database of another version is rebuilt."
+"Version of the tables. A database with another version is rebuilt from ``nodes.jsonl``."
 
 _SCHEMA = """
 CREATE TABLE place (line INTEGER NOT NULL, offset INTEGER NOT NULL, crc INTEGER NOT NULL);
@@ -85,9 +85,9 @@ def is_local(path: Path, mounts: str | None = None) -> bool:
     Parameters
     ----------
     path : Path
-        A file or directory; it need not exist.
+        A file or directory, existing or not.
     mounts : str, optional
-        The system's mount table, by default /proc/self/mountinfo. Without one the result is False.
+        Text of a mount table, by default of ``/proc/self/mountinfo``. If that file cannot be read, the result is False.
 
     Examples
     --------
@@ -111,14 +111,15 @@ def is_local(path: Path, mounts: str | None = None) -> bool:
 
 
 def connect(path: Path | str, *, to_write: bool = False) -> sqlite3.Connection:
-    """Open a database with foreign keys enforced.
+    """Open a SQLite database with foreign keys enforced.
 
     Parameters
     ----------
     path : Path or str
         The file, created if missing; ``""`` opens a temporary database.
     to_write : bool
-        True for the one writer. It chooses the journal mode, which is not possible while others read a new database.
+        True if the caller writes and has locked the directory. Only a writer sets the journal mode, because setting it fails
+        while other processes read a new database.
     """
     db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
     try:
@@ -136,7 +137,7 @@ def connect(path: Path | str, *, to_write: bool = False) -> sqlite3.Connection:
 
 
 def create(db: sqlite3.Connection) -> None:
-    """Create all tables, replacing old ones, inside the caller's transaction."""
+    """Drop all tables and create them again, empty. The caller has begun a transaction."""
     for table in ("word", "node_text", "record", "latest", "step", "chunk", "edge", "node", "run", "query", "source", "place"):
         db.execute(f"DROP TABLE IF EXISTS {table}")
     for statement in _SCHEMA.split(";\n"):
@@ -145,9 +146,10 @@ def create(db: sqlite3.Connection) -> None:
 
 
 def record_keys(project: str, record: Record) -> list[bytes]:
-    """Return the keys by which a record is recognised when its transcript is ingested again.
+    """Return the one or two keys of a record, by which it is recognised when it is ingested again.
 
-    Records are the same if they have the same text and place, or the same text, role and time in another file.
+    Two records of a project are the same if they share a key. The first key covers text, source and offset. The second covers
+    text, role and time, whatever the file; records without a time do not have it.
     """
     fields: list[tuple[str | int, ...]] = [(project, record.text, record.provenance.source, record.provenance.offset)]
     if record.timestamp is not None:
@@ -156,21 +158,23 @@ def record_keys(project: str, record: Record) -> list[bytes]:
 
 
 def apply(db: sqlite3.Connection, line: Line, offset: int) -> None:
-    """Add a line to the tables. If two lines name the same thing, the first one counts.
+    """Insert the content of a line into the tables. Rows that exist already stay as they are.
+
+    Only the tables ``source`` and ``latest`` are updated to the newest value.
 
     Parameters
     ----------
     db : Connection
-        In a transaction.
+        The database; the caller has begun a transaction.
     line : Line
-        The decoded line; its hashes match its content.
+        The decoded line. Decoding has checked that its hashes match its content.
     offset : int
-        Byte offset of the line in its file.
+        Byte offset of the line in ``nodes.jsonl``.
 
     Raises
     ------
     ValueError
-        If the line refers to something unknown, or a chunk and its node have different texts.
+        If the line refers to a node, query or run that no earlier line added, or a chunk and its node have different texts.
     """
     try:
         _apply(db, line, offset)
@@ -222,7 +226,7 @@ def _apply_node(db: sqlite3.Connection, node: MemoryNode) -> None:
 
 
 def dump_lines(db: sqlite3.Connection) -> Iterator[bytes]:
-    """Yield every row of every table in a fixed order, one JSON array per line. The text index is derived and left out."""
+    """Yield every row of every table in a fixed order, one JSON array per line. The full-text index is left out."""
     for table in _TABLES:
         what, order = ("hex(key)", "key") if table == "record" else ("*", "1, 2")
         for row in db.execute(f"SELECT {what} FROM {table} ORDER BY {order}"):  # noqa: S608  names of our own

@@ -1,6 +1,6 @@
 """A memory as dataframes: nodes, edges, and a node's lineage down to the bytes of its sources.
 
-A frame always has all its columns with their dtypes.
+Every frame has all its columns with fixed dtypes, even without rows.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ EVIDENCE = {"node": STRING, "source": STRING, "path": STRING, "offset": COUNT, "
 
 
 class Lineage(NamedTuple):
-    """Where a node comes from, as frames; ``plot.provenance`` draws it."""
+    """The nodes and records that a node was made from, as three frames. ``plot.provenance`` draws them as a graph."""
 
     nodes: pd.DataFrame
-    "The node and everything it was made from, evidence first."
+    "One row per node: the node itself and all nodes it was made from, oldest first."
     edges: pd.DataFrame
-    "The edges between these nodes: child and parent."
+    "One row per edge between these nodes: `child` was made from `parent`."
     evidence: pd.DataFrame
-    "The records of each evidence node, with file and byte offset."
+    "One row per record of the evidence nodes, with its file and byte offset."
 
 
 def nodes(db: sqlite3.Connection, only: Iterable[str] | None = None) -> pd.DataFrame:
-    """Return a frame with one row per node, in the order in which they were made."""
+    """Return a frame with one row per node: all nodes in the order in which they were made, or the hashes in `only`."""
     sql = f"SELECT {', '.join(NODES)} FROM node"  # noqa: S608  names of our own
     if only is None:
         return _frame(NODES, db.execute(f"{sql} ORDER BY seq"))
@@ -50,7 +50,7 @@ def nodes(db: sqlite3.Connection, only: Iterable[str] | None = None) -> pd.DataF
 
 
 def edges(db: sqlite3.Connection, only: Iterable[str] | None = None) -> pd.DataFrame:
-    """Return a frame with one row per edge from a node to a node it was made from."""
+    """Return a frame with one row per edge: `child` was made from `parent`. With `only`, just the edges of these children."""
     if only is None:
         return _frame(EDGES, db.execute("SELECT child, parent FROM edge ORDER BY child, parent"))
     sql = "SELECT child, parent FROM edge WHERE child = ? ORDER BY parent"
@@ -58,7 +58,7 @@ def edges(db: sqlite3.Connection, only: Iterable[str] | None = None) -> pd.DataF
 
 
 def lineage(db: sqlite3.Connection, sha256: str, evidence: Iterable[Evidence]) -> Lineage:
-    """Return the frames of a node's lineage."""
+    """Return the lineage of a node. `evidence` is the result of :func:`loopkit.memory.recall.trace` for it."""
     names = ancestors(db, sha256)
     rows = ((each.node, each.source, each.path, each.offset, str(each.role), each.text) for each in evidence)
     return Lineage(nodes(db, names), edges(db, names), _frame(EVIDENCE, rows))

@@ -1,8 +1,9 @@
 """Ingesting evidence: records are grouped into chunks under a token budget, and each chunk becomes a node of level L0.
 
-Records are read and written in batches, so memory use does not grow with them, and a killed run keeps what it wrote. A record
-that is already known, by its place or by its role and time, is skipped: a transcript that grew, was resumed, forked or moved
-adds only what is new.
+Level L0 is the lowest of the three levels of a memory: the evidence. Records are read and written in batches, so memory use does
+not grow with their number, and a killed run keeps its finished batches. Records that were ingested before are skipped, so a
+transcript that grew, was resumed, forked or moved adds only its new records. A record is recognised by its text and place, or by
+its text, role and time.
 """
 
 from __future__ import annotations
@@ -23,39 +24,39 @@ from loopkit.memory.store import Store, Writing
 __all__ = ["Count", "CountedRecord", "Ingested", "begin_run", "estimate_tokens", "group_records", "ingest", "new_run"]
 
 BATCH = 1 << 22
-"Characters per batch, with a few hundred more for each record. Each batch is one sync."
+"Size at which a batch is written and synced to disk: characters of text plus 400 per record."
 
 
 class Ingested(NamedTuple):
-    """The result of an ingest."""
+    """The result of :meth:`Memory.ingest`."""
 
     run: RunId
-    "The run that added the records."
+    "Id of the run that added the records."
     records: int
-    "New records."
+    "Number of records that were added."
     known: int
-    "Records that were already there."
+    "Number of records that were skipped because the memory already contains them."
     chunks: int
-    "New chunks. Chunks with the same text share a node."
+    "Number of chunks that were added. Chunks with the same text share a node."
     problems: tuple[Problem, ...] = ()
-    'What could not be read or was left out, with ``errors="report"``.'
+    'Files and lines that could not be read, with ``errors="report"``; otherwise empty.'
 
 
 Count: TypeAlias = Callable[[str], int]
 
 BYTES_PER_TOKEN = 3
-"Low estimate for text that no server counts, so that chunks are rather too small than too large."
+"Bytes of UTF-8 per token in estimates. The value is low, so chunks become too small rather than too large."
 
 
 class CountedRecord(NamedTuple):
-    """A record and its tokens in a chunk's text."""
+    """A record, and the number of tokens that it adds to the text of its chunk."""
 
     record: Record
     tokens: int
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text that no server counts.
+    """Return an estimate of the number of tokens in a text, for use without a server's tokenizer.
 
     Examples
     --------
@@ -66,21 +67,21 @@ def estimate_tokens(text: str) -> int:
 
 
 def group_records(records: Iterable[Record], budget: int, count: Count = estimate_tokens) -> Iterator[list[CountedRecord]]:
-    """Group records into chunks. A record is never split.
+    """Group consecutive records into chunks of at most `budget` tokens. A record is never split.
 
     Parameters
     ----------
     records : iterable of Record
-        In order; read one by one.
+        The records in order. They are read one by one.
     budget : int
-        Tokens that a chunk's text may have.
+        Largest number of tokens in a chunk.
     count : callable
-        Returns the tokens of a text.
+        Function that returns the number of tokens of a text.
 
     Yields
     ------
     list of CountedRecord
-        As many whole records as fit, or one record over the budget.
+        The records of one chunk: as many as fit, or a single record that alone exceeds the budget.
 
     Examples
     --------
@@ -105,17 +106,17 @@ def group_records(records: Iterable[Record], budget: int, count: Count = estimat
 
 
 def new_run() -> RunId:
-    """Return a new run id. Ids sort by time."""
+    """Return a new run id. Sorted as text, ids are in the order of their creation."""
     return RunId(SessionId.new())
 
 
 def begin_run(writing: Writing, run: RunId, project: ProjectId, task: Literal["ingest", "build"]) -> None:
-    """Write a run's line if it has none.
+    """Add a line for a run, unless the memory has one already.
 
     Raises
     ------
     InvalidConfig
-        If a run of that name did something else.
+        If the existing run belongs to another project or another task.
     """
     row = writing.db.execute("SELECT project, task FROM run WHERE run_id = ?", (run,)).fetchone()
     if row is None:
@@ -125,7 +126,7 @@ def begin_run(writing: Writing, run: RunId, project: ProjectId, task: Literal["i
 
 
 def ingest(store: Store, what: Iterable[Transcript], project: ProjectId, run: RunId, budget: int, count: Count) -> Ingested:
-    """Ingest transcripts; see :meth:`Memory.ingest`."""
+    """Add the new records of transcripts to a memory; see :meth:`Memory.ingest`."""
     total = Ingested(run, 0, 0, 0)
     for batch in filter(None, _batches(what, budget, count)):
         with store.writing() as writing:
@@ -150,14 +151,14 @@ def _batches(what: Iterable[Transcript], budget: int, count: Count) -> Iterator[
                 if size >= BATCH:
                     yield batch
                     batch, size = [], 0
-    except Exception:  # a source failed: keep what was read before
+    except Exception:  # a transcript cannot be read: the records before the error are written first
         yield batch
         raise
     yield batch
 
 
 def _write_chunk(writing: Writing, project: ProjectId, run: RunId, path: str | None, group: list[CountedRecord]) -> int:
-    """Write a chunk of the records that are new. Return their number."""
+    """Write the new records of a group as one chunk. Return the number of new records."""
     db = writing.db
     fresh: list[CountedRecord] = []
     seen: set[bytes] = set()

@@ -1,7 +1,7 @@
 """The lines of ``nodes.jsonl``: sources, queries, runs, chunks, nodes and steps.
 
-A line is a JSON object like those of a session's log: ``kind``, ``time``, its members in declared order, ``crc``. Unknown kinds,
-unknown members and hashes that do not match their content are refused.
+Each line is a JSON object with ``kind``, ``time``, the members of its kind in declared order, and a checksum ``crc``, as in the
+log of a session. Decoding refuses unknown kinds, unknown members, and hashes that do not match their content.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class SourceLine(_Line, frozen=True, kw_only=True, tag="source"):
-    """Where a transcript is. The last line of a source counts."""
+    """The file of a transcript. A later line for the same source replaces an earlier one."""
 
     source: str
     path: str | None
-    "Its file; None if it came through a pipe or a socket."
+    "Path of the transcript's file; None if the records came from a pipe, a socket or a list."
 
 
 class QueryLine(_Line, frozen=True, kw_only=True, tag="query"):
-    """A question that a memory is built for."""
+    """A question that a memory is built for: its id, project and text."""
 
     query: QueryId
     project: ProjectId
@@ -38,7 +38,7 @@ class QueryLine(_Line, frozen=True, kw_only=True, tag="query"):
 
 
 class RunLine(_Line, frozen=True, kw_only=True, tag="run"):
-    """A run that adds to the memory."""
+    """A run: the calls with one run id, which ingest transcripts or build memory for a project."""
 
     run: RunId
     project: ProjectId
@@ -46,32 +46,32 @@ class RunLine(_Line, frozen=True, kw_only=True, tag="run"):
 
 
 class ChunkLine(_Line, frozen=True, kw_only=True, tag="chunk"):
-    """A chunk of evidence and its node."""
+    """A chunk of evidence, and the hash of the node with its text."""
 
     project: ProjectId
     run: RunId
     node: Sha256Hash
-    "The node of level L0 with the same text."
+    "Hash of the node of level L0 with the text of the chunk."
     chunk: Chunk
 
 
 class NodeLine(_Line, frozen=True, kw_only=True, tag="node"):
-    """A node, or further parents of a node that exists."""
+    """A node. If the node exists already, only its new parents are added."""
 
     node: MemoryNode
 
 
 class StepLine(_Line, frozen=True, kw_only=True, tag="step"):
-    """A finished model call: its input and its result."""
+    """A finished step of a build, which is one model call: hashes of its input and of its result."""
 
     query: QueryId | None
-    "None in a synthesis."
+    "The query that the memory is built for; None in the synthesis of a project."
     previous: Sha256Hash | None
-    "The memory so far; None at the first step."
+    "Hash of the memory node before the step; None while there is no memory yet."
     chunk: Sha256Hash
-    "Hash of the chunk that was read; in a synthesis, of a query's node."
+    "Hash of the chunk that the model read. In a synthesis, the hash of a query's memory node."
     result: Sha256Hash | None
-    "The memory after the step; None if nothing changed."
+    "Hash of the memory node that the step made; None if the model changed nothing."
 
 
 Line: TypeAlias = SourceLine | QueryLine | RunLine | ChunkLine | NodeLine | StepLine
@@ -79,12 +79,18 @@ _decoder: msgspec.json.Decoder[Line] = decoder(Line)  # type: ignore[arg-type]  
 
 
 def decode_line(data: bytes) -> Line:
-    """Decode a line without its ``crc``. Raises ``ValueError`` if it is not valid."""
+    """Decode the JSON of a line without its ``crc`` member.
+
+    Raises
+    ------
+    ValueError
+        If it is not JSON, has an unknown kind or member, or a hash does not match its content.
+    """
     return _decoder.decode(data)
 
 
 def encode_line(line: Line) -> bytes:
-    """Encode a line without its ``crc``.
+    """Return a line as JSON, without its ``crc`` member and without a line end.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """`Memory`: ingest transcripts, build from them, render the memory block, search and trace.
 
-A memory can be built at any time: a running epoch keeps its baseline, and the next epoch takes the new block.
+A memory can be built at any time. A running epoch keeps its prompt; the next epoch of a session includes the new memory block.
 """
 
 from __future__ import annotations
@@ -36,18 +36,20 @@ if TYPE_CHECKING:
 __all__ = ["Memory"]
 
 BUDGET = 1_024
-"Default budget in tokens for a chunk and for the block."
+"Default limit in tokens, for a chunk of evidence and for the memory block."
 
 
 class Memory:
-    """The memory of a home; open it with :func:`loopkit.memory.open`.
+    """The memory of past sessions in a loopkit directory. Open one with :func:`loopkit.memory.open`.
+
+    Its nodes have three levels: evidence from transcripts (L0), a memory built for each question (L1), a synthesis (L2).
 
     Parameters
     ----------
     home : Path or str
-        The directory with ``memory/``.
+        The loopkit directory. The memory is in its subdirectory ``memory/``.
     server : Server, optional
-        Counts tokens, and builds if no other model is given.
+        The server whose tokenizer counts tokens. It is also the default model of :meth:`build` and :meth:`synthesise`.
 
     Examples
     --------
@@ -85,7 +87,7 @@ class Memory:
 
     @property
     def dir(self) -> Path:
-        """The directory ``<home>/memory``."""
+        """The directory of the memory, ``<home>/memory``."""
         return self._store.dir
 
     def ingest(
@@ -97,13 +99,13 @@ class Memory:
         budget: int = BUDGET,
         errors: Errors = "raise",
     ) -> Ingested:
-        """Ingest transcripts as evidence of level L0.
+        """Add the records of transcripts to the memory, as evidence (level L0).
 
         Parameters
         ----------
         what : Session, Path, str or iterable of Record
-            A session or its directory, a home with all its sessions, another tool's log or a directory of such logs (see
-            `loopkit.logs.foreign.formats`), or records, which are read one by one.
+            A session, the directory of a session, a loopkit directory (all its sessions), another tool's log or a directory of
+            such logs (see `loopkit.logs.foreign.formats`), or records, which are read one by one.
         project : ProjectId or str
             The project that the evidence belongs to.
         run : RunId or str, optional
@@ -111,18 +113,18 @@ class Memory:
         budget : int
             Largest number of tokens in a chunk.
         errors : "raise" or "report"
-            ``"raise"`` stops at a fault. ``"report"`` reads everything sound and lists faults in ``problems``. A damaged session
-            of loopkit is skipped as a whole; ``loopkit salvage`` recovers it.
+            ``"raise"`` stops at the first log that cannot be read. ``"report"`` reads the rest and lists the problems in the
+            result's ``problems``; a damaged session of loopkit is then skipped as a whole (``loopkit salvage`` recovers it).
 
         Returns
         -------
         Ingested
-            How many records were new. Records that are already known, also from a copy of the transcript, are skipped.
+            The numbers of new and skipped records. A record ingested before, also from a copy of the file, is skipped.
 
         Raises
         ------
         LogError, TornLog
-            If there is nothing to read, or a log is damaged. Records read before that are kept.
+            If there is nothing to read, or a log is damaged. Records that were read before the error are kept.
 
         Examples
         --------
@@ -158,23 +160,23 @@ class Memory:
         project : ProjectId or str
             The project.
         query : QueryId or str
-            Id of the question. One id always means the same question.
+            A short id for the question. An id can be used for one question only.
         question : str
             The question that the memory should help to answer.
         model : callable, optional
-            A function from prompt to text; by default the memory's server. It returns UNCHANGED if a chunk adds nothing.
+            A function from prompt to text, which returns UNCHANGED if a chunk adds nothing. Default: the memory's server.
         run : RunId or str, optional
             Id of this run; a new one by default.
 
         Returns
         -------
         Built
-            The node, and the number of model calls. Finished steps are not repeated.
+            The node with the memory, and the number of model calls. Steps that an earlier build finished are not repeated.
 
         Raises
         ------
         InvalidConfig
-            If there is no model, the model returns no text, or the id belongs to another question.
+            If there is neither a model nor a server, the model returns no text, or the id belongs to another question.
         ServerError
             If the server fails. Finished steps are kept, and the next build continues after them.
         LogError
@@ -200,9 +202,9 @@ class Memory:
             return fold_project(self._store, project, ready, _run(run))
 
     def render(self, project: ProjectId | str, budget: int = BUDGET) -> str:
-        """Return the memory block: the project's synthesis, then the memory of each question, as far as they fit.
+        """Return the memory block, the text for the system prompt: the project's synthesis, then the memory of each question.
 
-        The block contains no time, id or count, so it changes only with what is remembered.
+        The block contains no time, id or count, so its bytes stay the same until a memory changes.
 
         Parameters
         ----------
@@ -214,14 +216,14 @@ class Memory:
         Raises
         ------
         InvalidConfig
-            If nothing fits the budget.
+            If no memory fits into the budget.
         LogError
             If the project has no evidence. The message lists the known projects.
 
         Warns
         -----
         UserWarning
-            If some memories do not fit.
+            If some memories do not fit and are left out.
         """
         project = ProjectId(project)
         need_project(self._store, project)
@@ -229,9 +231,9 @@ class Memory:
         return render_block(self._store, project, budget, counter(self._server))
 
     def write(self, project: ProjectId | str, budget: int = BUDGET) -> Path:
-        """Write the block to ``<home>/memory/core.md``, which the next baseline includes.
+        """Write the memory block of a project to ``<home>/memory/core.md``.
 
-        A home's ``core.md`` contains one project, the one written last.
+        The system prompt of the next epoch includes this file. It contains one project: the project that was written last.
 
         Parameters
         ----------
@@ -241,7 +243,7 @@ class Memory:
         Raises
         ------
         LogError
-            If nothing was built for the project. Nothing is written then.
+            If no memory was built for the project. The file is unchanged then.
         SessionIOError
             If the file cannot be written.
         """
@@ -259,23 +261,23 @@ class Memory:
         return path
 
     def block(self) -> str:
-        """Return the content of ``core.md``; empty if there is none."""
+        """Return the text of ``core.md``, or an empty text if the file does not exist."""
         return memory_block(self.dir.parent)
 
     def recall(self, query: str, k: int = 5) -> tuple[Recalled, ...]:
-        """Search the evidence and the latest memories by words.
+        """Search the evidence, and the latest memory of each question and project, by words.
 
         Parameters
         ----------
         query : str
-            Words. Nodes with all of them come first.
+            The words to search for. Nodes that contain all of them come first.
         k : int
             Largest number of results.
 
         Returns
         -------
         tuple of Recalled
-            The best first, each with its node, score and sources. Texts are returned as stored.
+            Nodes with their score and sources, best first. Texts are as stored: control tags in them are not neutralised.
         """
         _need_text("query", query, blank=True)
         need_count("k", k)
@@ -283,12 +285,12 @@ class Memory:
             return reading.recall(db, query, k)
 
     def found(self, query: str) -> list[dict[str, Any]]:
-        """Return what the loop's ``recall`` tool shows to the model: level, text and sources, without hashes.
+        """Search like :meth:`recall`, but return the form that the ``recall`` tool of a loop shows to the model.
 
         Parameters
         ----------
         query : str
-            Words to search for.
+            Words to search for. The result has level, text and sources of the 3 best nodes, without hashes.
         """
         return reading.for_model(self.recall(query, reading.SHOWN))
 
@@ -307,16 +309,16 @@ class Memory:
         Raises
         ------
         LogError
-            If there is no such node.
+            If the memory has no such node.
         InvalidId
-            If it is not a hash.
+            If `node` is not a hash or the beginning of one.
         InvalidConfig
-            If several hashes begin with these digits.
+            If the hashes of several nodes begin with these digits.
         """
         return reading.trace(self._store, self._name(node))
 
     def lineage(self, node: MemoryNode | str) -> Lineage:
-        """Return a node and everything it was made from, as frames. ``plot.provenance`` draws them.
+        """Return the nodes and records that a node was made from, as frames. ``plot.provenance`` draws them as a graph.
 
         Parameters
         ----------
@@ -330,7 +332,7 @@ class Memory:
             return lineage(db, name, evidence)
 
     def nodes(self) -> pd.DataFrame:
-        """Return a frame with one row per node."""
+        """Return a frame with one row per node, in the order in which they were made."""
         from loopkit.memory.frames import nodes
 
         with self._store.reading() as db:
@@ -344,21 +346,21 @@ class Memory:
             return edges(db)
 
     def rebuild(self, *, salvage: bool = False) -> None:
-        """Rebuild the database from ``nodes.jsonl``. If this is killed, the old database remains.
+        """Rebuild the database ``memory.db`` from ``nodes.jsonl``. If the process is killed meanwhile, the old database remains.
 
         Parameters
         ----------
         salvage : bool
-            If ``nodes.jsonl`` is damaged, keep the lines before the fault. The damaged file is kept under another name.
+            If True and ``nodes.jsonl`` is damaged, keep the lines before the damage, and the damaged file under another name.
         """
         self._store.rebuild(salvage=salvage)
 
     def verify(self) -> Verification:
-        """Derive every hash and edge again from ``nodes.jsonl`` and compare the database with them."""
+        """Check the memory: derive every hash and edge again from ``nodes.jsonl`` and compare the database with them."""
         return verify(self._store)
 
     def dump(self) -> bytes:
-        """Return every row of the database in a fixed order: the same bytes after every rebuild."""
+        """Return every row of the database in a fixed order, one JSON array per line. A rebuild does not change these bytes."""
         return self._store.dump()
 
     def _name(self, node: MemoryNode | str) -> Sha256Hash:

@@ -1,6 +1,6 @@
 """A server as the model that builds memory: one request per prompt, in its own slot so that the prompt cache stays warm.
 
-Prompts contain text from outside, so their control tags are neutralised. Nothing is logged: the results are in the memory.
+Prompts contain text from outside, so control tags in them are neutralised. The requests are not logged.
 """
 
 from __future__ import annotations
@@ -29,26 +29,28 @@ SYSTEM = "You keep the memory of an assistant. You write it plainly and briefly,
 
 
 def counter(server: Server | None) -> Count:
-    """Return a function that counts a text's tokens: by the server's tokenizer if it has one, else an estimate."""
+    """Return a function from text to its number of tokens: exact on a llama-server, otherwise an estimate."""
     if server is None or not engines.find(server.engine).has_slots:
         return estimate_tokens
     return lambda text: len(llama_api.tokenize(server.wire, text, parse_special=False))
 
 
 class ServerModel:
-    """A server as a function from prompt to text. As a context manager it reserves a slot of the embedded server.
+    """A callable that sends each prompt to a server and returns the text of the response.
+
+    Use it in a ``with`` block to reserve a slot of the embedded server for it.
 
     Parameters
     ----------
     server : Server
-        Any server.
+        The server to send requests to.
     options : mapping, optional
-        Members of the request body. Defaults: ``temperature`` 0 and ``max_tokens`` 1024.
+        Further members of the request body. By default, ``temperature`` is 0 and ``max_tokens`` is 1024.
 
     Attributes
     ----------
     usage : list of Usage
-        Usage of each request. The cached tokens show whether the prompt cache stays warm.
+        Token counts of each request so far. Their cached tokens show whether the prompt cache is reused.
 
     Examples
     --------
@@ -66,14 +68,14 @@ class ServerModel:
         self._slot: int | None = None
 
     def __call__(self, prompt: str) -> str:
-        """Return the server's answer to a prompt.
+        """Send a prompt to the server and return the text of its response.
 
         Raises
         ------
         ServerError
             If the request fails.
         InvalidConfig
-            If the answer was cut off at the token limit or by a full context. A partial memory is not kept.
+            If the response was cut off by the token limit or a full context, because a partial memory must not be stored.
         """
         encoder = RequestEncoder(Baseline(SYSTEM, ()), self.options, self._slot)
         completion = self.server.complete(encoder.request([], User(time=Timestamp.now(), content=neutralise(prompt, self.tags))))
@@ -83,7 +85,7 @@ class ServerModel:
         return completion.text
 
     def _cut_off(self, written: int | None) -> InvalidConfig:
-        """Return the error for an answer that was cut off."""
+        """Return the error for a response that was cut off after `written` tokens (None if unknown)."""
         limit, why = self.options["max_tokens"], "the model's answer was cut off"
         why += "" if written is None else f" after {written:,} tokens"
         if written is not None and isinstance(limit, int) and written < limit:

@@ -1,8 +1,8 @@
 """The parts of a memory and their hashes: levels, chunks of evidence, nodes.
 
-A hash covers a canonical encoding, in which each field is preceded by its type and length, so that different contents never share
-an encoding. Time and run are not included: the same input in another run gives the same chunk and node. A stored hash that does
-not match its content is refused, when a value is made and when it is read.
+Chunks and nodes are named by a hash of their content. In the hashed encoding each field is preceded by its type and length, so
+different contents have different encodings. The hash does not cover time and run, so the same content gets the same hash in every
+run. Creating or reading a value fails if its hash does not match its content.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Level(StrEnum):
     L0 = "L0"
     "Evidence from transcripts."
     L1 = "L1"
-    "The memory for one query."
+    "The memory for one question, built from evidence."
     L2 = "L2"
-    "The synthesis of a project."
+    "The synthesis of a project, built from the memories of its questions."
 
 
 def need(kind: type[str], *values: str) -> None:
@@ -67,19 +67,20 @@ def need_count(name: str, value: int) -> None:
 
 
 def canonical(domain: str, *fields: str | int | None) -> bytes:
-    r"""Encode fields uniquely: other fields or another domain give other bytes.
+    r"""Return bytes that identify a list of fields: other fields or another domain always give other bytes.
 
     Parameters
     ----------
     domain : str
-        The meaning of the fields, with its version.
+        A name for the meaning of the fields, with a version, such as ``loopkit.memory.node/1``.
     *fields : str, int or None
-        Each field is encoded as a letter for its type, the length of its bytes in eight bytes, and its bytes: text as UTF-8
-        without normalisation, numbers as digits.
+        The fields, in order. Text is not normalised.
 
     Returns
     -------
     bytes
+        For the domain and each field: a letter for the type (``t``, ``i``, ``n``), the length in eight bytes, and the value.
+        Text is UTF-8, a number its digits, and None is empty.
 
     Raises
     ------
@@ -106,15 +107,15 @@ def canonical(domain: str, *fields: str | int | None) -> bytes:
 
 
 def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """Return a strict JSON decoder for a type with identifiers. It raises ``ValueError``."""
+    """Return a JSON decoder for a type whose members may be identifiers. Decoding raises ``ValueError`` on invalid input."""
     return msgspec.json.Decoder(kind, dec_hook=lambda made, value: made(value))
 
 
 class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value with the hash of its content."""
+    """Base class of values that store the SHA-256 of their own content."""
 
     def to_json(self) -> bytes:
-        """Return a JSON object with its members in declared order.
+        """Return the value as a JSON object, with its members in declared order.
 
         Raises
         ------
@@ -130,7 +131,7 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises
         ------
         ValueError
-            If it is not JSON, has an unknown member or a wrong type, or its hash does not match its content.
+            If `data` is not JSON, has an unknown member or a wrong type, or the hash does not match the content.
         """
         return decoder(cls).decode(data)
 
@@ -141,7 +142,7 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Chunk(_Content, frozen=True, forbid_unknown_fields=True):
-    """Consecutive records that a model reads at once.
+    """Consecutive records of a transcript, which the model reads in one step.
 
     Examples
     --------
@@ -157,11 +158,11 @@ class Chunk(_Content, frozen=True, forbid_unknown_fields=True):
     t: int
     "Number of the chunk within its run, from 1."
     records: tuple[Record, ...]
-    "The records."
+    "The records, in order."
     tokens: int
-    "Tokens of its text. A single record may exceed the budget."
+    "Number of tokens of the text. It exceeds the budget only if the chunk is a single long record."
     sha256: Sha256Hash
-    "Hash of the records' texts and provenance."
+    "SHA-256 of the texts, sources and offsets of the records, in hex."
 
     def __post_init__(self) -> None:
         need_count("Chunk.t", self.t)
@@ -171,7 +172,7 @@ class Chunk(_Content, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, t: int, records: Iterable[Record], tokens: int) -> Self:
-        """Return a chunk with the hash of its records.
+        """Return a chunk of these records, with its hash computed.
 
         Parameters
         ----------
@@ -180,12 +181,12 @@ class Chunk(_Content, frozen=True, forbid_unknown_fields=True):
         records : iterable of Record
             Records of the chunk, in order.
         tokens : int
-            Tokens of its text. A single record may exceed the budget.
+            Number of tokens of its text.
 
         Raises
         ------
         InvalidConfig
-            If `records` contains something else than a Record.
+            If `records` is empty or contains anything but a Record, or a number is out of range.
         """
         found = tuple(records)
         if other := [each for each in found if not isinstance(each, Record)]:
@@ -193,17 +194,17 @@ class Chunk(_Content, frozen=True, forbid_unknown_fields=True):
         return cls(t, found, tokens, _chunk_hash(found))
 
     def content_hash(self) -> Sha256Hash:
-        """Return the SHA-256 of the records' texts and provenance."""
+        """Compute the SHA-256 of the texts, sources and offsets of the records, in hex."""
         return _chunk_hash(self.records)
 
     @property
     def text(self) -> str:
-        """The text that a model reads, which is also the text of its evidence node."""
+        """The records as one text. The model reads it, and it is the text of the chunk's evidence node."""
         return "\n\n".join(map(as_line, self.records))
 
 
 def as_line(record: Record) -> str:
-    """Return a record as a line of a conversation."""
+    """Return the role and text of a record, such as ``User: hello``."""
     return f"{record.role}: {record.text}"
 
 
@@ -215,14 +216,14 @@ def _chunk_hash(records: tuple[Record, ...]) -> Sha256Hash:
 
 
 class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
-    """One node of a memory.
+    """A node of a memory: a text with its level, its project and the nodes that it was made from.
 
     Raises
     ------
     InvalidId
         If an identifier is a plain string.
     InvalidConfig
-        If the hash does not match the content, or only one of level L1 and a query is given.
+        If the hash does not match the content, a node of level L1 has no query, or a node of another level has one.
 
     Examples
     --------
@@ -240,21 +241,21 @@ class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
     """
 
     level: Level
-    "The tier."
+    "Level of the node: evidence (L0), memory for one query (L1), or synthesis of a project (L2)."
     project: ProjectId
-    "The project."
+    "Project that the node belongs to."
     query_id: QueryId | None
-    "The query; only at level L1."
+    "Id of the query at level L1; None at the other levels."
     run_id: RunId
-    "The run that first made it."
+    "Id of the run that first made the node."
     t: int
-    "The step of that run, from 1."
+    "Number of the chunk or step within that run, from 1."
     text: str
-    "The content."
+    "Text of the node."
     sha256: Sha256Hash
-    "Hash of level, project, query and text."
+    "SHA-256 of level, project, query and text, in hex."
     parents: tuple[Sha256Hash, ...]
-    "Hashes of the nodes it was made from."
+    "Hashes of the nodes that this node was made from."
 
     def __post_init__(self) -> None:
         need(Level, self.level)
@@ -281,24 +282,24 @@ class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
         text: str,
         parents: Iterable[Sha256Hash],
     ) -> Self:
-        """Return a node with the hash of its content.
+        """Return a node with its hash computed.
 
         Parameters
         ----------
         level : Level
-            Tier of the node.
+            Level of the node.
         project : ProjectId
             Project that the node belongs to.
         query_id : QueryId or None
-            The query; only at level L1.
+            Id of the query at level L1; None at the other levels.
         run_id : RunId
-            The run that first made it; not part of the hash.
+            Id of the run that makes the node. The hash does not cover it.
         t : int
-            The step of that run, from 1.
+            Number of the chunk or step within that run, from 1.
         text : str
             Text of the node.
         parents : iterable of Sha256Hash
-            Hashes of the nodes that it was made from.
+            Hashes of the nodes that this node was made from.
         """
         return cls(level, project, query_id, run_id, t, text, _node_hash(level, project, query_id, text), tuple(parents))
 
@@ -314,7 +315,7 @@ class MemoryNode(_Content, frozen=True, forbid_unknown_fields=True):
         return self._card().html()
 
     def content_hash(self) -> Sha256Hash:
-        """Return the SHA-256 of level, project, query and text."""
+        """Compute the SHA-256 of level, project, query and text, in hex."""
         return _node_hash(self.level, self.project, self.query_id, self.text)
 
 

@@ -1,6 +1,6 @@
 """Reading memory: search by words, and trace a node to the bytes it comes from.
 
-Texts are returned as stored. The loop and the baseline neutralise them when they log them, like all text from outside.
+Texts are returned as stored. Like all text from outside, they are neutralised later, when a session logs them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
 ]
 
 COMMON = 1_000
-"Words in more nodes than this do not widen a search: they say little and cost time."
+"If nodes with any of the words are searched, words that occur in more nodes than this are ignored, because they cost time."
 
 PRINTED = 8
-"Digits of a node's hash that are printed and that suffice to name it."
+"Number of hash digits that are printed, and the least that :func:`find_node` accepts."
 
 SHOWN = 3
-"Number of nodes, and of sources per node, that the model's tool returns."
+"Largest number of nodes, and of sources per node, that the ``recall`` tool shows to the model."
 
 _ANCESTORS = """
 WITH RECURSIVE above (sha256) AS (
@@ -56,14 +56,14 @@ WHERE node_text MATCH ? AND (level = 'L0' OR sha256 IN (SELECT node FROM latest)
 
 
 class Recalled(NamedTuple):
-    """A search result."""
+    """A search result: a node, its score and its sources."""
 
     node: MemoryNode
-    "The node."
+    "The node that was found."
     score: float
     "BM25 score; higher is better."
     provenance: tuple[Provenance, ...]
-    "The start of each chunk that the node was made from."
+    "For each chunk that the node was made from, the source and byte offset of its first record."
 
     def __repr__(self) -> str:
         first, *others = (f"{place.source}@{place.offset}" for place in self.provenance)
@@ -74,33 +74,35 @@ class Recalled(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """A record that a node was made from."""
+    """A record that a node was made from, with its place in the source."""
 
     node: Sha256Hash
-    "The node of level L0 with its text."
+    "Hash of the evidence node (level L0) whose text includes the record."
     source: str
-    "Name of the transcript."
+    "Name of the transcript, such as ``<session>/0``."
     path: str | None
-    "Its file; None if it came through a pipe or a socket."
+    "File of the transcript; None if the records came from a pipe, a socket or a list."
     offset: int
-    "Byte offset of its line."
+    "Byte offset of the record's line in the transcript."
     role: Role
-    "Who wrote it."
+    "Role of the author: user, assistant or tool result."
     text: str
-    "Its text, as ingested."
+    "Text of the record, as ingested."
     line: str | None
-    "The line in the file now; None if it cannot be read."
+    "The line that is now at this offset of the file; None if the file cannot be read."
 
 
 def find_node(store: Store, name: str) -> Sha256Hash:
-    """Return a node's hash from its first digits. A full hash is returned without a lookup.
+    """Return the full hash of the node whose hash begins with `name`.
+
+    A hash of 64 digits is returned as it is, without a check that the node exists.
 
     Raises
     ------
     LogError
         If no node's hash begins with these digits.
     InvalidConfig
-        If several do.
+        If the hashes of several nodes do.
     InvalidId
         If `name` is not the beginning of a hash.
     """
@@ -154,7 +156,7 @@ def read_node(db: sqlite3.Connection, sha256: str) -> MemoryNode:
 
 
 def need_project(store: Store, project: ProjectId) -> None:
-    """Raise a `LogError` that names the known projects where nothing was taken in for this one."""
+    """Raise a `LogError` if the project has no evidence. The message lists the known projects."""
     need(ProjectId, project)
     with store.reading() as db:
         known = [name for (name,) in db.execute("SELECT DISTINCT project FROM chunk ORDER BY project")]
@@ -164,17 +166,17 @@ def need_project(store: Store, project: ProjectId) -> None:
 
 
 def text_of(db: sqlite3.Connection, sha256: str) -> str:
-    """The text of a node that is there."""
+    """Return the text of a node, which must exist."""
     return str(db.execute("SELECT text FROM node WHERE sha256 = ?", (sha256,)).fetchone()[0])
 
 
 def ancestors(db: sqlite3.Connection, sha256: str) -> list[str]:
-    """A node and all that it was made from, evidence first."""
+    """Return the hashes of a node and of all nodes that it was made from, oldest first."""
     return [name for (name,) in db.execute(_ANCESTORS, (sha256,))]
 
 
 def recall(db: sqlite3.Connection, query: str, k: int) -> tuple[Recalled, ...]:
-    """Search the nodes' texts; see :meth:`Memory.recall`."""
+    """Search the texts of the nodes for words; see :meth:`Memory.recall`."""
     words = list(dict.fromkeys(re.findall(r"[^\W_]+", query)))
     found = _search(db, " ".join(map(_quoted, words)), k) if words else {}
     if len(found) < k and len(words) > 1:
@@ -208,9 +210,9 @@ class _Chunk(NamedTuple):
     node: str
     source: str
     offset: int
-    "Byte offset of its first record."
+    "Byte offset of the chunk's first record in the source."
     line: int
-    "Byte offset of its own line."
+    "Byte offset of the chunk's line in ``nodes.jsonl``."
 
 
 def _chunks(db: sqlite3.Connection, nodes: Iterable[str]) -> list[_Chunk]:
@@ -219,7 +221,7 @@ def _chunks(db: sqlite3.Connection, nodes: Iterable[str]) -> list[_Chunk]:
 
 
 def trace(store: Store, sha256: str) -> tuple[Evidence, ...]:
-    """Return the records that a node was made from; see :meth:`Memory.trace`."""
+    """Return the records that a node was made from, each with its file and offset; see :meth:`Memory.trace`."""
     with store.reading() as db:
         read_node(db, sha256)
         chunks = [(Sha256Hash(each.node), store.chunk(each.line)) for each in _chunks(db, ancestors(db, sha256))]
@@ -239,12 +241,12 @@ def _line_at(path: str | None, offset: int) -> str | None:
         with open(path, "rb") as file:
             file.seek(offset)
             return file.readline(1 << 26).decode("utf-8", "replace").rstrip("\n")
-    except OSError:  # moved or removed since; the record's text is kept
+    except OSError:  # the file was moved or removed; the text of the record is still in the memory
         return None
 
 
 def for_model(results: Sequence[Recalled]) -> list[dict[str, Any]]:
-    """Return results as the loop's ``recall`` tool shows them to the model: level, text and sources, without hashes."""
+    """Return search results in the form that the ``recall`` tool shows to the model: level, text and sources, without hashes."""
     found = []
     for each in results:
         places = [f"{place.source}@{place.offset}" for place in each.provenance]

@@ -1,7 +1,7 @@
 """Records from transcripts: loopkit's sessions, other tools' logs through their adapters, JSON lines from a pipe.
 
-From a session come the messages of user, model and tools, each with the byte offset of its line. The system prompt (which
-contains the memory), reasoning, and records carried over from an earlier epoch are left out.
+A session gives one record per message of user, model and tool, with the byte offset of its line. Left out are the system prompt
+(which contains the memory), reasoning, and messages that an epoch repeats from the epoch before it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ __all__ = ["RefusedLine", "Sources", "Transcript", "listen", "read_lines", "tran
 Sources: TypeAlias = "Session | Path | str | Iterable[Record]"
 
 LONGEST = 1 << 26
-"Longest line that is read, in bytes."
+"Length in bytes up to which a line from a pipe is read; longer lines are refused."
 
 
 class Transcript(NamedTuple):
-    """The records of one file, read one by one."""
+    """The path of one file (None for a pipe or list), and an iterator that reads its records one by one."""
 
     path: str | None
     records: Iterator[Record]
@@ -63,24 +63,25 @@ class RefusedLine(NamedTuple):
 
 
 def transcripts(what: Sources, problems: list[Problem] | None = None) -> Iterator[Transcript]:
-    """Find the transcripts in a session, path or list of records.
+    """Yield the transcripts in a session, under a path, or in a list of records.
 
     Parameters
     ----------
     what : Session, Path, str or iterable of Record
-        A session or its directory, a home with all its sessions, another tool's log or a directory of such logs, or records.
+        A session, the directory of a session, a loopkit directory (all its sessions), another tool's log or a directory of such
+        logs, or records.
     problems : list of Problem, optional
-        If given, faults are appended here instead of raised, and everything sound is read. A damaged session of loopkit is
-        skipped as a whole; ``loopkit salvage`` recovers it.
+        If given, logs that cannot be read are listed here instead of raising, and the rest is read. A damaged session of loopkit
+        is skipped as a whole; ``loopkit salvage`` recovers it.
 
     Raises
     ------
     LogError
         If there is nothing to read.
     TornLog
-        If a session is damaged. Names the line.
+        If a session is damaged. The message names the line.
     InvalidConfig
-        If `what` is none of these, or a record is invalid. Names the record by its number.
+        If `what` has another type, or a record is invalid. The message gives the number of the record.
     """
     if isinstance(what, Session):
         yield from _epochs(what)
@@ -93,7 +94,7 @@ def transcripts(what: Sources, problems: list[Problem] | None = None) -> Iterato
 
 
 def _checked(records: Iterable[Record]) -> Iterator[Record]:
-    """Check records made by hand. (msgspec checks members only when it decodes.)"""
+    """Yield records after a check of their types. (msgspec checks types only when it decodes, not in the constructor.)"""
     for number, record in enumerate(records, 1):
         name = f"record {number}"
         if not isinstance(record, Record):
@@ -126,7 +127,7 @@ def _in_path(path: Path, problems: list[Problem] | None) -> Iterator[Transcript]
                 if problems is None:
                     raise found
                 problems.append(problem_of(found, str(path)))
-            # a directory of other tools' logs may contain anything: files that are not transcripts are skipped
+            # a directory of other tools' logs may contain any files; those that are not transcripts are skipped
             if isinstance(found, File) and not (found.scanned and formats.recognise(found.path) is None):
                 texts = (record for record in formats.records(found.path, problems=problems) if record.text.strip())
                 yield Transcript(str(found.path), texts)
@@ -165,14 +166,14 @@ def _role_and_text(record: LogRecord) -> tuple[Role | None, str]:
 
 
 def read_lines(stream: BinaryIO, refused: Callable[[RefusedLine], object]) -> Iterator[Record]:
-    r"""Read records, one JSON object a line.
+    r"""Yield the records of a stream of JSON lines, one record per line.
 
     Parameters
     ----------
     stream : binary file
-        Read line by line.
+        The stream, read line by line.
     refused : callable
-        Called with each line that is not a record.
+        Called with a `RefusedLine` for each line that is not a record. Reading then continues.
 
     Examples
     --------
@@ -199,12 +200,14 @@ def read_lines(stream: BinaryIO, refused: Callable[[RefusedLine], object]) -> It
 
 
 def listen(path: Path, take: Callable[[BinaryIO], object]) -> Iterator[None]:
-    """Accept connections on a Unix socket, one after another, until interrupted. Yields once, when the socket is ready.
+    """Accept connections on a Unix socket, one after another, until interrupted.
+
+    Yield once, when the socket is ready; resume the generator to accept connections.
 
     Parameters
     ----------
     path : Path
-        Path of the socket. Only its owner can write to it, and it is removed at the end.
+        Path of the socket, which is created here and removed at the end. Only its owner can connect.
     take : callable
         Called with each connection's stream. Its result is sent back as one JSON line.
 
@@ -226,7 +229,7 @@ def listen(path: Path, take: Callable[[BinaryIO], object]) -> Iterator[None]:
             yield
             while True:
                 connection = server.accept()[0]
-                # whole lines of a peer that disconnects early still count; it gets no answer
+                # if the peer disconnects early, its whole lines are still used, and the result cannot be sent
                 with connection, connection.makefile("rb") as stream, contextlib.suppress(ConnectionError):
                     connection.sendall(encode(take(stream)) + b"\n")
         finally:

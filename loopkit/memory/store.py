@@ -1,8 +1,8 @@
 """A memory on disk: ``nodes.jsonl``, an append-only file with all content, and ``memory.db``, an index derived from it.
 
-A writer locks the directory, applies lines that others have added, appends its own lines with one write and one sync, and then
-commits the index. A kill at any time leaves at worst an index that lags behind its lines, which the next access catches up.
-Several processes take turns.
+A writer locks the directory, so several processes take turns. It adds lines of other processes to the index, appends its own
+lines with one write and one sync, and then commits the index. If it is killed, the index may lack the last lines. The next access
+adds them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ REBUILD = "Run `loopkit memory rebuild` to rebuild it from nodes.jsonl"
 
 
 class Writing:
-    """A write in progress. Added lines are in the tables at once, and on disk when the write ends."""
+    """A write in progress. Added lines are in the index at once, and on disk when the ``with`` block ends."""
 
     def __init__(self, db: sqlite3.Connection, place: Place) -> None:
         self.db, self.place = db, place
         self.data: list[bytes] = []
 
     def add(self, *lines: Line) -> None:
-        """Add lines, in order."""
+        """Add lines to the index, and to the data that is appended to ``nodes.jsonl``."""
         for line in lines:
             text = encode_line(line)
             try:
@@ -53,12 +53,12 @@ class Writing:
 
 
 class Store:
-    """The two files of a memory.
+    """Read and write access to the two files of a memory.
 
     Parameters
     ----------
     home : Path or str
-        The directory for ``memory/``, which is created with the first write.
+        The loopkit directory. Its subdirectory ``memory/`` is created with the first write.
     """
 
     def __init__(self, home: Path | str) -> None:
@@ -69,14 +69,14 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Open the index, brought up to date with its lines; it is empty if the memory was never written.
+        """Open the index for reading, after adding lines that it lacks. It is empty if the memory was never written.
 
         Raises
         ------
         TornLog
-            If ``nodes.jsonl`` is damaged. Names the line.
+            If ``nodes.jsonl`` is damaged. The message names the line.
         LogError
-            If the index cannot be read, or was made from lines that are gone.
+            If the index cannot be read, or ``nodes.jsonl`` is now shorter than the part that the index was made from.
         """
         if (not (size := self._size()) and not self.database.exists()) or (size and not os.access(self.dir, os.W_OK)):
             with self.fresh() as fresh:  # SQLite needs to write beside the file even for reading
@@ -95,7 +95,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Writing]:
-        """Wait for other writers, then add lines: all of them, or none after an error.
+        """Wait for other writers, then open the memory to add lines. After an error in the block, no line is added.
 
         Raises
         ------
@@ -115,19 +115,19 @@ class Store:
                 _set_place(db, writing.place)
 
     def rebuild(self, *, salvage: bool = False) -> None:
-        """Rebuild the index from the lines. If this is killed, the old index remains.
+        """Rebuild the index from ``nodes.jsonl``. If the process is killed meanwhile, the old index remains.
 
         Parameters
         ----------
         salvage : bool
-            If the lines are damaged, keep those before the fault. The damaged file is kept under another name.
+            If True and the file is damaged, keep the lines before the damage, and the damaged file under another name.
 
         Raises
         ------
         TornLog
-            If the lines are damaged and `salvage` is False. The index is unchanged.
+            If ``nodes.jsonl`` is damaged and `salvage` is False. The index is unchanged then.
         LogError
-            If there are no lines.
+            If there is no ``nodes.jsonl``.
         """
         require_writable(self.dir)
         if not self.lines.exists():
@@ -150,12 +150,12 @@ class Store:
             self.catch_up(db)
 
     def dump(self) -> bytes:
-        """Return every row of every table in a fixed order, one JSON array per line."""
+        """Return every row of every table of the index in a fixed order, one JSON array per line."""
         with self.reading() as db:
             return b"".join(dump_lines(db))
 
     def chunk(self, offset: int) -> Chunk:
-        """Return the chunk of the line at a byte offset. Its hash is checked."""
+        """Read the chunk from the line at a byte offset of ``nodes.jsonl``, and check its hash."""
         try:
             with open_regular(self.lines) as file:
                 file.seek(offset)
@@ -176,7 +176,7 @@ class Store:
             with contextlib.closing(connect(self.database, to_write=to_write)) as db:
                 yield db
         except sqlite3.OperationalError as error:
-            # our statements are valid: an SQL error means that the tables are damaged
+            # the statements are valid, so an SQL error means that the tables are damaged
             if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) == sqlite3.SQLITE_ERROR:
                 raise LogError(str(self.database), describe(error), REBUILD) from error
             raise SessionIOError(str(self.database), "use the database", describe(error)) from error
@@ -185,7 +185,7 @@ class Store:
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[sqlite3.Connection]:
-        """Open an empty temporary database."""
+        """Open a temporary database with empty tables."""
         with contextlib.closing(connect("")) as db:
             create(db)
             yield db
@@ -199,7 +199,7 @@ class Store:
             raise SessionIOError(str(self.lines), "read", describe(error)) from error
 
     def catch_up(self, db: sqlite3.Connection) -> Place:
-        """Apply the lines that the index does not have yet. Return the end of the lines."""
+        """Add the lines of ``nodes.jsonl`` that the index lacks. Return the place where the lines end."""
         if not _has_tables(db):
             create(db)
         place = _place(db)
@@ -213,7 +213,7 @@ class Store:
         return place
 
     def _apply_lines(self, db: sqlite3.Connection, place: Place) -> Place:
-        """Check and apply the lines from a place on. Return their end."""
+        """Check the lines from a place on and add them to the index. Return the place where they end."""
         try:
             for block in checked_blocks(self.lines, start=place):
                 offset = block.offset
@@ -229,7 +229,7 @@ class Store:
         return place
 
     def _salvage(self) -> None:
-        """Keep the lines before the fault, and the damaged file under another name."""
+        """If ``nodes.jsonl`` is damaged, keep the lines before the damage, and the damaged file under another name."""
         try:
             with self.fresh() as fresh:
                 self.catch_up(fresh)

@@ -24,7 +24,7 @@ SELECT child, parent FROM made WHERE child IS NOT NULL EXCEPT SELECT child, pare
 
 
 class Verification(NamedTuple):
-    """The result of :func:`verify`."""
+    """The result of :meth:`Memory.verify`: the numbers of nodes, edges and chunks, and a sentence for each fault."""
 
     nodes: int
     edges: int
@@ -33,12 +33,12 @@ class Verification(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """True if there is no fault."""
+        """True if every check passed."""
         return not self.faults
 
 
 def verify(store: Store) -> Verification:
-    """Derive every hash and edge again from the lines and compare them with the database."""
+    """Derive every hash and edge again from ``nodes.jsonl`` and compare the database with them."""
     faults: list[str] = []
     with store.fresh() as fresh:
         try:

@@ -1,6 +1,6 @@
 """Figures. Each function takes ``Logs``, a frame or requests, and an optional ``ax``, and returns the matplotlib ``Axes``.
 
-The functions never call ``show``, set no global style and leave other figures untouched.
+To see a figure in a script, call ``pyplot.show`` yourself. Global styles and other figures stay as they are.
 """
 
 from loopkit.plot.branch_diagram import prefix_tree

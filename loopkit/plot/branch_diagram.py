@@ -1,6 +1,7 @@
 """The figure ``prefix_tree``: where conversations share a prefix and where they diverge, from left to right.
 
-A conversation that only grows is one line. Each fork is labelled with the member of the body in which the requests diverge.
+A branch is a part of the prompt that the same requests share. A conversation whose requests each extend the previous one is one
+line. Each fork is labelled with the member of the request body in which the requests diverge.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "prefix_tree"]
 
 NAMED = 40
-"Conversations are named up to this number."
+"If there are more conversations than this, their names are left out."
 FORKS = 8
-"Number of forks that are labelled, those with the most requests first."
+"Largest number of forks with a label. Forks with the most requests come first."
 MARKS = 400
-"Ends of requests are marked up to this number."
+"If there are more requests than this, their ends are not marked."
 SHARED, OWN = "#163f66", "#5b9bc8"
 
 
 class Layout(NamedTuple):
-    """Row of each branch, and the requests and conversations that pass through it."""
+    """Layout of the figure: for each branch its row, and how many requests and conversations pass through it."""
 
     branches: tuple[Branch, ...]
     rows: NDArray[np.float64]
-    "Each conversation has its own row. A branch that forks is in the middle of its children."
+    "Row of each branch. Each conversation has its own row; a branch that forks is in the middle of its children."
     leaves: list[int]
     "Indices of the branches that do not fork, from top to bottom."
     requests: NDArray[np.int64]
@@ -49,7 +50,7 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, found: tuple[Branch, ...]) -> Layout:
-        """Assign rows to branches."""
+        """Assign rows to branches, and count the requests and conversations of each."""
         below: list[list[int]] = [[] for _ in found]
         for at, branch in enumerate(found):
             if branch.parent is not None:
@@ -66,7 +67,7 @@ class Layout(NamedTuple):
         return cls(found, rows, leaves, requests, conversations)
 
     def forks(self) -> dict[int, list[int]]:
-        """Return the children of each branch that forks."""
+        """Return the branches that fork, each with its children. Both are indices into `branches`."""
         found: dict[int, list[int]] = {}
         for at, branch in enumerate(self.branches):
             if branch.parent is not None:
@@ -74,7 +75,7 @@ class Layout(NamedTuple):
         return found
 
     def any_request(self, at: int) -> int:
-        """Return a request that passes through a branch."""
+        """Return the index of some request that passes through the branch with index `at`."""
         while not self.branches[at].ends:
             at += 1  # the first child comes right after its parent
         return self.branches[at].ends[0][0]
@@ -93,12 +94,12 @@ def prefix_tree(requests: Requests, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        The axes. The prompt runs from left to right; the branches, such as the epochs of a session, are below each other.
+        The axes. The x-axis is the position in the prompt. Branches, such as the epochs of a session, are below each other.
 
     Raises
     ------
     InvalidConfig
-        If some requests consist of bytes and others of tokens or blocks.
+        If some requests are bytes and others are token ids or block hashes.
 
     Examples
     --------
@@ -133,7 +134,7 @@ def prefix_tree(requests: Requests, ax: Axes | None = None) -> Axes:
 
 
 def _draw_lines(ax: Axes, layout: Layout) -> None:
-    """Draw branches as lines, thicker if more requests pass through, and forks as thin vertical lines."""
+    """Draw each branch as a line, thicker if more requests pass through it, and each fork as a thin vertical line."""
     from matplotlib.collections import LineCollection
 
     leaf = layout.conversations == 1
@@ -156,9 +157,10 @@ def _draw_lines(ax: Axes, layout: Layout) -> None:
 
 
 def _draw_forks(ax: Axes, layout: Layout, every: Sequence[Request | Prompt | bytes], unit: str) -> None:
-    """Label forks with the member in which requests diverge: left of the fork, or right of it if the line is short.
+    """Label the forks with the body member in which the requests diverge.
 
-    Forks with the most requests are labelled first. A fork in the same member as its parent gets no label.
+    The label is left of the fork, or right of it if the line is too short. Forks with the most requests are labelled first.
+    A fork in the same member as the fork before it gets no label.
     """
     forks = layout.forks()
     height = (len(layout.leaves) + 0.5) * 11 / (ax.bbox.height * 72 / ax.figure.dpi)
@@ -188,10 +190,10 @@ def _draw_forks(ax: Axes, layout: Layout, every: Sequence[Request | Prompt | byt
 
 
 def _diverging_member(one: Request | Prompt | bytes, other: Request | Prompt | bytes, otherwise: str) -> str:
-    """Return the member in which two requests diverge, or `otherwise` if it is not known."""
+    """Return the name of the body member in which two requests diverge, or `otherwise` if the member is unknown."""
     try:
         found = divergence(one, other)
-    except InvalidConfig:  # tokens or blocks have no members
+    except InvalidConfig:  # prompts of token ids or block hashes have no members
         found = None
     return otherwise if found is None else shown(found.member)
 

@@ -1,4 +1,4 @@
-"""What a figure is given: frames or requests from ``Logs``, a frame, a session or an iterable, checked."""
+"""Input checks of the figures: functions that turn ``Logs``, a frame, a session or an iterable into a frame or requests."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ UsageSource: TypeAlias = Logs | pd.DataFrame
 
 
 def frame_of(given: UsageSource, columns: Iterable[str], name: str = "logs", like: str = "lk.load(…).usage") -> pd.DataFrame:
-    """Return the frame of `given`, which is a frame or ``Logs``.
+    """Return the frame ``usage`` of ``Logs``, or the given frame, after a check of its columns.
 
     Raises
     ------
     InvalidConfig
-        If it is neither, or if columns are missing.
+        If `given` is neither a frame nor ``Logs``, or if columns are missing.
     """
     if not isinstance(given, Logs | pd.DataFrame):
         raise InvalidConfig(name, f"expected Logs or a frame; got {kind_of(given)}", f"Pass a frame like {like}")
@@ -41,7 +41,7 @@ def frame_of(given: UsageSource, columns: Iterable[str], name: str = "logs", lik
 def losses_and_sessions(
     source: UsageSource, cache_loss: pd.DataFrame | None = None
 ) -> tuple[pd.DataFrame | None, pd.DataFrame | None]:
-    """Return the frames ``cache_loss`` and ``sessions`` of ``Logs``; `cache_loss` and None for a frame."""
+    """Return the frames ``cache_loss`` and ``sessions`` of ``Logs``. If `source` is a frame, return `cache_loss` and None."""
     return (source.cache_loss, source.sessions) if isinstance(source, Logs) else (cache_loss, None)
 
 
@@ -51,7 +51,7 @@ def numbers(frame: pd.DataFrame, column: str) -> NDArray[np.float64]:
     Raises
     ------
     InvalidConfig
-        If the column contains something else than numbers.
+        If the column contains anything but numbers and missing values.
     """
     try:
         return np.asarray(frame[column].to_numpy(float, na_value=np.nan), np.float64)
@@ -65,7 +65,7 @@ def request_list(source: Requests) -> list[Request | Prompt | bytes]:
     Raises
     ------
     InvalidConfig
-        If something in it is not a request.
+        If an item is not a request.
     """
     every: list[Any] = list(requests_of(source))
     for each in every:

@@ -1,7 +1,7 @@
 """The figure ``reuse_matrix``: the shared prefix of every request with every other.
 
-The numbers come from one prefix tree, so each byte is compared once. In the order of the tree, two requests share the minimum of
-the prefixes that the neighbours between them share.
+The lengths come from one prefix tree, so each byte is compared once. With the requests in the order of the tree, the shared
+prefix of two requests is the shortest prefix that any two neighbours between them share.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 __all__ = ["Matrix", "reuse_matrix"]
 
 BAD = "#d9c7b8"
-"Colour of empty prompts."
+"Colour of the rows of empty prompts, which have no share."
 NAMED = 24
-"Sessions are named, and separated by borders, up to this number."
+"If there are more sessions than this, their names and borders are left out."
 
 
 class Matrix(NamedTuple):
-    """Shared prefixes. The requests of a session are next to each other."""
+    """Length of the shared prefix of each pair of requests. The requests of a session are next to each other."""
 
     unit: str
     shared: NDArray[np.int64]
-    "Length of the prefix that each pair shares. The diagonal has the lengths of the prompts."
+    "Length of the prefix that each pair shares, in `unit`. The diagonal has the lengths of the prompts."
     order: NDArray[np.int64]
     "Position of each row's request in the input."
     sessions: list[str | None]
@@ -41,7 +41,7 @@ class Matrix(NamedTuple):
 
     @classmethod
     def of(cls, requests: Requests) -> Matrix:
-        """Compute the shared prefixes."""
+        """Compute the shared prefix of every pair of requests."""
         every = request_list(requests)
         unit, tree = branches(every)
         rows, sizes, gaps, low = list[int](), list[int](), list[int](), 0
@@ -64,7 +64,7 @@ class Matrix(NamedTuple):
 
     @property
     def shares(self) -> NDArray[np.float32]:
-        """Return the share of each row's prompt that each column's prompt starts with; NaN for an empty prompt."""
+        """Shared prefix of each pair, as a share (0 to 1) of the prompt of its row. NaN if that prompt is empty."""
         sizes = self.shared.diagonal()[:, None]
         found: NDArray[np.float32] = np.full(self.shared.shape, np.nan, np.float32)
         return np.divide(self.shared, sizes, out=found, where=sizes > 0, casting="unsafe")
@@ -83,12 +83,13 @@ def reuse_matrix(requests: Requests, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        The axes. Each row is a request; a dark cell means that the column's request starts with much of the row's prompt.
+        The axes. Rows and columns are requests. A dark cell means that the request of the column starts with a large part of the
+        prompt of the row.
 
     Raises
     ------
     InvalidConfig
-        If some requests consist of bytes and others of tokens or blocks.
+        If some requests are bytes and others are token ids or block hashes.
 
     Examples
     --------
@@ -124,7 +125,7 @@ def reuse_matrix(requests: Requests, ax: Axes | None = None) -> Axes:
 
 
 def _draw_sessions(ax: Axes, sessions: list[str | None]) -> None:
-    """Draw borders between sessions, and their names next to the rows."""
+    """Draw borders between the sessions, and write their names next to the rows and columns."""
     starts = [at for at, session in enumerate(sessions) if at == 0 or sessions[at - 1] != session]
     if not 1 < len(starts) <= NAMED:
         return

@@ -1,6 +1,7 @@
 """The figure ``provenance``: a memory and the evidence it was made from, down to file and byte offset.
 
-Each level is a column, in which each question has a lane. A node is in the row of its newest input.
+Each level of the memory (synthesis, memory for a question, evidence) is a column. Each question has its own lane in its column.
+The row of a node is the row of the newest evidence that it was made from.
 """
 
 from __future__ import annotations
@@ -24,39 +25,39 @@ if TYPE_CHECKING:
 __all__ = ["Places", "provenance"]
 
 NAMED = 40
-"Pieces of evidence are named up to this number; if there are more, their sources are."
+"If there are more pieces of evidence than this, only their sources are named."
 COLUMNS = {
     "nodes": ("sha256", "level", "query_id", "text"),
     "edges": ("child", "parent"),
     "evidence": ("node", "source", "path", "offset", "text"),
 }
 WORDED = 12
-"Memories are labelled with their first words up to this number."
+"If there are more memories than this, they are not labelled with their first words."
 UNKNOWN = "not in the evidence frame"
 LEVELS = {
     "L2": {"label": "synthesis of a project (L2)", "color": "#163f66", "marker": "D"},
     "L1": {"label": "memory for a query (L1)", "color": "#d9680b", "marker": "s"},
     "L0": {"label": "evidence (L0)", "color": "#5b9bc8", "marker": "o"},
 }
-"Levels from left to right."
+"The levels from left to right, with their label, colour and marker."
 APART = 0.5
-"Least distance between two nodes of a column, in rows."
+"Smallest distance between two nodes of a lane, in rows."
 LANES = 0.6
-"Share of a column's width that its lanes use."
+"Part of the width of a column (0 to 1) that is divided into lanes."
 
 
 class Places(NamedTuple):
-    """Position of each node."""
+    """Level and position of each node, and the edges between the nodes."""
 
     level: list[str]
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     edges: NDArray[np.int64]
-    "Pairs of node indices: a node, and a node it was made from."
+    "One row per edge with two node indices: a node, and a node that it was made from."
 
     @classmethod
     def of(cls, nodes: pd.DataFrame, edges: pd.DataFrame) -> Places:
-        """Place the nodes of a lineage. Edges to nodes that are not in the frame are left out."""
+        """Compute the position of each node of a lineage. Edges to nodes that are not in the frame are left out."""
         place = {name: at for at, name in enumerate(nodes["sha256"])}
         pairs = zip(edges["child"], edges["parent"])
         known = [(place[child], place[parent]) for child, parent in pairs if child in place and parent in place]
@@ -87,20 +88,20 @@ def provenance(lineage: Lineage, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     lineage : Lineage
-        Result of ``memory.lineage(node)``. Its frames may be filtered.
+        Result of ``memory.lineage(node)``. You may filter its frames first.
     ax : Axes, optional
         Axes to draw on. By default a new figure is made.
 
     Returns
     -------
     Axes
-        The axes, from the memory on the left to its evidence on the right. The oldest evidence is on top, and each piece has its
-        source and byte offset.
+        The axes. The memory is on the left and its evidence on the right, the oldest on top. Each piece of evidence is labelled
+        with its source and byte offset.
 
     Raises
     ------
     InvalidConfig
-        If it is not a lineage.
+        If `lineage` is not a `Lineage`, or if columns are missing.
 
     Examples
     --------
@@ -138,7 +139,7 @@ def provenance(lineage: Lineage, ax: Axes | None = None) -> Axes:
     legend = ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize="small", borderaxespad=0.2)
     for handle in legend.get_lines():
         handle.set(markersize=6)
-    ax.set_title(_finding(nodes, edges, evidence), pad=24, x=0, ha="left", **PLAIN)  # starts at the left, because it is long
+    ax.set_title(_finding(nodes, edges, evidence), pad=24, x=0, ha="left", **PLAIN)  # left-aligned, because the title is long
     made = [row for row, level in enumerate(places.level) if level != "L0"]
     for row in made if len(made) <= WORDED else []:
         look: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 3), "fontsize": "small", "color": GREY, **PLAIN}
@@ -161,7 +162,10 @@ def _draw_nodes(ax: Axes, places: Places) -> None:
 
 
 def _evidence(nodes: pd.DataFrame, evidence: pd.DataFrame) -> tuple[list[float], list[str]]:
-    """Return rows and their labels: place and text of each piece of evidence, or only the sources if there are many."""
+    """Return the y positions and labels of the evidence.
+
+    A label is a place and a text. If there are many pieces of evidence, there is one label per source, with its count.
+    """
     first = evidence.drop_duplicates("node").set_index("node").reindex(nodes["sha256"][nodes["level"] == "L0"])
     places = [UNKNOWN if pd.isna(source) else _place(source, path) for source, path in zip(first["source"], first["path"])]
     if len(places) > NAMED:
@@ -183,13 +187,13 @@ def _records(evidence: pd.DataFrame) -> list[str]:
 
 
 def _place(source: str, path: object) -> str:
-    """Return the file, or the source if there is none. A long name is cut at its start."""
+    """Return the last two parts of the path, or the source if there is no path. A long name is cut at its start."""
     place = shown("/".join(Path(path).parts[-2:]) if isinstance(path, str) else source, 1000)
     return place if len(place) <= 24 else "…" + place[-23:]
 
 
 def _finding(nodes: pd.DataFrame, edges: pd.DataFrame, evidence: pd.DataFrame) -> str:
-    """Return the title: the final memory, and the number of its records and sources."""
+    """Return the title: the text of the final memory, and how many records and sources it comes from."""
     last = nodes[~nodes["sha256"].isin(edges["parent"])]
     whole = "“" + shown((last if len(last) else nodes).iloc[-1]["text"], 50) + "”"
     counts = ((len(evidence), "record"), (evidence["source"].nunique(), "source"))

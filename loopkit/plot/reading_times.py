@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["timeline"]
 
 WIDE = 20
-"The scales are logarithmic if the largest request processes more than this many times the tokens of the median one."
+"If the largest number of processed tokens is more than this many times the median, both axes are logarithmic."
 SERIES = {
     "ttft_ms": {"label": "time to first token, measured by the client", "color": "#163f66", "marker": "o", "linestyle": "-"},
     "prompt_ms": {
@@ -31,7 +31,7 @@ SERIES = {
 
 
 class Times(NamedTuple):
-    """Tokens and times of the requests for which both are known."""
+    """Processed tokens and times of the requests for which both are known, and the line fitted to them."""
 
     read: NDArray[np.float64]
     seconds: NDArray[np.float64]
@@ -39,26 +39,28 @@ class Times(NamedTuple):
 
     @classmethod
     def of(cls, usage: pd.DataFrame, column: str) -> Times:
-        """Select them from a frame of requests."""
+        """Return the tokens, and the times of one column, from a frame like ``logs.usage``."""
         read, ms = (numbers(usage, name) for name in ("read_tokens", column))
         known = np.isfinite(read) & np.isfinite(ms)
         return cls(read[known], ms[known] / 1000, reading_line(read[known], ms[known]))
 
 
 def timeline(logs: UsageSource, ax: Axes | None = None) -> Axes:
-    """Draw time to first token and prompt time against prompt tokens processed.
+    """Draw time to first token and prompt time against the prompt tokens that the server processed.
 
     Parameters
     ----------
     logs : Logs or DataFrame
-        Logs, or a frame like ``logs.usage``, which may be filtered. Use the requests of one server: servers differ in speed.
+        Logs, or a frame like ``logs.usage``, which may be filtered. Use the requests of one server, because servers differ in
+        speed.
     ax : Axes, optional
         Axes to draw on. By default a new figure is made.
 
     Returns
     -------
     Axes
-        The axes. If there are enough requests, with the line of :func:`loopkit.cache.reading_line` and its 95 % interval.
+        The axes, with one point per request. If there are enough requests, they also have the line of
+        :func:`loopkit.cache.reading_line` and its 95 % interval.
 
     Examples
     --------
@@ -106,7 +108,7 @@ def _draw(ax: Axes, times: Times, look: dict[str, str]) -> None:
 
 
 def _finding(drawn: dict[str, Times]) -> str:
-    """Return the title: the time per token, from the server's own times if there are enough."""
+    """Return the title: the time per processed token, from the prompt times of the server if there are enough."""
     for column in ("prompt_ms", "ttft_ms"):
         line = drawn[column].line
         if line is not None:

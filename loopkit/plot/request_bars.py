@@ -16,21 +16,21 @@ from loopkit.plot.style import shown
 __all__ = ["Group", "Run", "Stack", "groups_of", "labels_of", "runs_of", "same_work"]
 
 GAP = 1.5
-"Least distance between two groups, in bar widths."
+"Smallest distance between the bars of two sessions, in bar widths."
 
 
 class Stack(NamedTuple):
-    """Heights of the parts of each request's bar, in tokens. They add up to the prompt."""
+    """The four parts of each request's bar, in tokens. Together they are the length of the prompt."""
 
     reused: NDArray[np.float64]
     lost: NDArray[np.float64]
     new: NDArray[np.float64]
     unknown: NDArray[np.float64]
-    "Tokens of requests whose cached tokens or lost tokens are not known."
+    "Prompt tokens if the cached tokens are unknown; processed tokens if only the lost tokens are unknown; otherwise 0."
 
     @classmethod
     def of(cls, usage: pd.DataFrame) -> Stack:
-        """Compute the parts from a frame of requests."""
+        """Compute the parts from a frame like ``logs.usage``."""
         prompt, cached, lost = (numbers(usage, name) for name in ("prompt_tokens", "cached_tokens", "lost_tokens"))
         read = prompt - cached
         lost = np.minimum(lost, read)
@@ -39,7 +39,7 @@ class Stack(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The requests of one session or replay."""
+    """The requests of one session or replay, with its label and its place on the x-axis."""
 
     label: str
     usage: pd.DataFrame
@@ -56,7 +56,7 @@ class Group(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Consecutive losses with the same cause."""
+    """Consecutive requests with a loss of the same cause: position and height of their bars, and all lost tokens."""
 
     x: NDArray[np.float64]
     height: NDArray[np.float64]
@@ -69,7 +69,10 @@ class Run(NamedTuple):
 
 
 def labels_of(usage: pd.DataFrame, sessions: pd.DataFrame | None) -> dict[str, str]:
-    """Return a label for each session."""
+    """Return a label for each session id: the variant of a replay, or otherwise the id.
+
+    If the replays come from one session, that session is labelled ``contract kept``, because its prefix stayed unchanged.
+    """
     names = {session: session for session in usage["session"].unique()}
     if sessions is None:
         return names
@@ -82,7 +85,7 @@ def labels_of(usage: pd.DataFrame, sessions: pd.DataFrame | None) -> dict[str, s
 
 
 def groups_of(usage: pd.DataFrame, names: Mapping[str, str]) -> Iterator[Group]:
-    """Yield the sessions from left to right."""
+    """Yield a group for each session or replay, from left to right."""
     left, gap = 0.0, max(GAP, 0.08 * len(usage) / max(usage["session"].nunique(), 1))
     for session, requests in usage.groupby("session", sort=False):
         group = Group(names[str(session)], requests, left)
@@ -91,7 +94,7 @@ def groups_of(usage: pd.DataFrame, names: Mapping[str, str]) -> Iterator[Group]:
 
 
 def runs_of(group: Group, cache_loss: pd.DataFrame | None) -> Iterator[Run]:
-    """Yield the runs of a group from left to right."""
+    """Yield the runs of losses in a group, from left to right."""
     lost, height = (np.nan_to_num(numbers(group.usage, name)) for name in ("lost_tokens", "prompt_tokens"))
     causes = ["" if not tokens else cause for tokens, cause in zip(lost, _causes(group.usage, cache_loss), strict=True)]
     begin = 0
@@ -103,7 +106,7 @@ def runs_of(group: Group, cache_loss: pd.DataFrame | None) -> Iterator[Run]:
 
 
 def _causes(usage: pd.DataFrame, cache_loss: pd.DataFrame | None) -> list[str]:
-    """Return the cause of each request's loss, or ``"loss"`` if it is not known."""
+    """Return the cause of each request's loss, or ``"loss"`` if the cause is unknown."""
     if cache_loss is None:
         return ["loss"] * len(usage)
     keys = ["session", "epoch", "request"]
@@ -112,7 +115,7 @@ def _causes(usage: pd.DataFrame, cache_loss: pd.DataFrame | None) -> list[str]:
 
 
 def same_work(groups: list[Group], sessions: pd.DataFrame) -> bool:
-    """Return True if all groups are one session and its replays."""
+    """Return True if the groups are one session and replays of it, so that their totals can be compared."""
     shown = sessions[sessions["session"].isin([group.usage["session"].iloc[0] for group in groups])]
     origins = shown["parent"].where(shown["source"] == "replay", shown["session"])
     return origins.nunique(dropna=False) == 1

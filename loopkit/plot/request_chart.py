@@ -1,6 +1,6 @@
 """The figure ``prefix_reuse``: reused, lost and new tokens of each request.
 
-Up to 200 requests are bars, more are steps. Unknown values have a colour of their own.
+Up to 200 requests are drawn as bars, more as an area with steps. Unknown values have a separate colour.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["prefix_reuse"]
 
 BARS = 200
-"Requests are drawn as bars up to this number."
+"If there are more requests than this, they are drawn as an area with steps instead of bars."
 COLUMNS = ("session", "epoch", "request", "prompt_tokens", "cached_tokens", "read_tokens", "lost_tokens")
 USUAL = 42
-"Height above the axes that a default figure has for headings, in points."
+"Height in points above the axes that a figure of the default size has for headings."
 MANY = 20
-"Requests are numbered up to this number of sessions."
+"If there are more sessions than this, requests are not numbered and causes are not labelled."
 NAMED, BORDERS = 12, 60
-"Borders of epochs are labelled up to the first number, and drawn up to the second."
+"Up to the first number, borders of epochs are drawn and labelled; up to the second, only drawn; above it, left out."
 ROWS = 3
-"Rows of causes above the bars."
+"Largest number of rows of causes above the bars."
 LEAST = 5
-"Rows that always fit: three of causes, one of epochs, one of the legend."
+"Number of text rows for which there is always space: three of causes, one of epochs, one of the legend."
 ROW = 15
 "Height of a row of text, in points."
 
@@ -47,9 +47,9 @@ def prefix_reuse(
     cache_loss: pd.DataFrame | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Axes:
-    """Draw how many prompt tokens of each request were reused, lost and new.
+    """Draw how many prompt tokens of each request were reused from the cache, lost (processed again) or new.
 
-    Sessions and replays are side by side. Losses are marked with their cause, and epochs are separated by lines.
+    Sessions and replays are side by side. Losses are marked and labelled with their cause. A line marks the start of an epoch.
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ def prefix_reuse(
     ax : Axes, optional
         Axes to draw on. By default a new figure is made.
     cache_loss : DataFrame, optional
-        Causes of the losses, like ``logs.cache_loss``. Only used if `logs` is a frame.
+        A frame like ``logs.cache_loss``, with the causes of the losses. It is used only if `logs` is a frame.
     labels : mapping of str to str, optional
-        Labels of sessions by id. By default a replay is labelled with its variant, and a session with its id.
+        Labels by session id. By default, a replay is labelled with its variant and a session with its id.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def prefix_reuse(
 
 
 def _draw_stacks(ax: Axes, groups: list[Group], *, as_bars: bool) -> None:
-    """Draw bars, or one area with steps per part and group if there are many requests."""
+    """Draw one bar per request, or one area with steps per part and session if there are many requests."""
     stacks = [Stack.of(group.usage) for group in groups]
     for index, (part, style) in enumerate(STYLES.items()):
         if not any(getattr(stack, part).any() for stack in stacks):
@@ -138,7 +138,7 @@ def _draw_stacks(ax: Axes, groups: list[Group], *, as_bars: bool) -> None:
 
 
 def _draw_losses(ax: Axes, groups: list[Group], runs: list[Run], bottom: float, row_height: float, *, each: bool) -> int:
-    """Mark each loss, or the middle of each run of losses, and label the largest runs with their cause.
+    """Mark each loss, and label the largest runs of losses with their cause. Without `each`, mark only the middle of a run.
 
     Returns
     -------
@@ -174,7 +174,7 @@ def _draw_losses(ax: Axes, groups: list[Group], runs: list[Run], bottom: float, 
 
 
 def _causes(runs: list[Run]) -> str:
-    """Return the number of losses by cause, for the legend. The cause of the most tokens comes first."""
+    """Return the number of losses of each cause as text for the legend. The cause with the largest loss comes first."""
     counts: dict[str, int] = {}
     for run in sorted(runs, key=lambda run: -run.lost):
         counts[run.cause] = counts.get(run.cause, 0) + len(run.x)
@@ -202,7 +202,7 @@ def _draw_borders(ax: Axes, groups: list[Group], y: float, row_height: float) ->
 
 
 def _draw_legend(ax: Axes) -> int:
-    """Draw the legend in the free rows at the top. Return the number of its rows."""
+    """Draw the legend in the free rows at the top. Return how many rows the legend has."""
     entries = zip(*ax.get_legend_handles_labels(), strict=True)
     handles, texts = [], []
     for handle, text in sorted(entries, key=lambda entry: _ORDER.get(entry[1], len(_ORDER))):
@@ -236,29 +236,29 @@ def _draw_ticks(ax: Axes, groups: list[Group]) -> None:
 
 
 class _Heading(NamedTuple):
-    """Heading of a group, as long as there is room."""
+    """Heading of a session or replay: its text, and whether it is turned by 90 degrees."""
 
     text: str
     turned: bool
 
     @property
     def height(self) -> float:
-        """Return the height in points."""
+        """Height of the heading in points."""
         return 5.6 * len(self.text) if self.turned else 14 * (self.text.count("\n") + 1)
 
 
 def _headings(ax: Axes, groups: list[Group]) -> list[_Heading]:
-    """Return a heading for each group, or nothing for a single group."""
+    """Return a heading for each group, or an empty list if there is only one group."""
     room = characters(ax) / (_right(groups) + 1)
     beginnings = {group.label[:12] for group in groups}
-    ends = len(beginnings) < len({group.label for group in groups})  # ids of one day start alike
+    ends = len(beginnings) < len({group.label for group in groups})  # ids of one day begin with the same characters
     return [_heading(group, len(group.usage) * room, ends=ends) for group in groups] if len(groups) > 1 else []
 
 
 def _heading(group: Group, width: float, *, ends: bool) -> _Heading:
-    """Return a heading of at most `width` characters. A long label keeps the start or the end that differs from the others."""
+    """Return a heading of at most `width` characters. A label that is too long keeps its end if `ends`, otherwise its start."""
     found = dict(describe_usage(group.usage))
-    fits = int(width * 0.8)  # its font is larger, and there are neighbours
+    fits = int(width * 0.8)  # the font of headings is larger, and neighbours need a distance
     lines = [group.label, f"processed {found['processed'].removesuffix(' prompt tokens')}", f"lost {found['lost']}"]
     lines = [lines[0], ", ".join(lines[1:])] if len(", ".join(lines[1:])) <= fits else lines
     if all(len(line) <= fits for line in lines):
@@ -294,5 +294,5 @@ def _comparison(groups: list[Group], sessions: pd.DataFrame | None) -> str:
 
 
 def _right(groups: list[Group]) -> float:
-    """Return the right end of the axis, at least 3, so that one bar does not fill the figure."""
+    """Return the right end of the x-axis. It is at least 3, so that one bar does not fill the figure."""
     return max(groups[-1].right, 3) if groups else 3

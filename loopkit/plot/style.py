@@ -1,6 +1,6 @@
 """Colours and text settings of figures.
 
-The colours differ in greyscale and for colour-blind readers.
+The colours can be distinguished in greyscale and by colour-blind readers.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["DARK", "GREY", "PLAIN", "STYLES", "characters", "new_axes", "shown"]
 
 DARK, GREY = "#8f3500", "#4d4d4d"
-"Colour of loss markers and causes; colour of borders and of values that were not reported."
+"``DARK``: colour of loss markers and causes. ``GREY``: colour of borders, and of values that were not reported."
 
-# Light, middle and dark, so that they differ in greyscale. Lost tokens have a hatch, too.
+# A light, a middle and a dark colour, so that they differ in greyscale. Lost tokens also have a hatch.
 STYLES: Mapping[str, Mapping[str, Any]] = {
     "reused": {"label": "reused from the cache", "facecolor": "#b3d1e8", "edgecolor": "#b3d1e8"},
     "lost": {"label": "lost (processed again)", "facecolor": "#e0590b", "edgecolor": "#ffffff", "hatch": "////"},
@@ -25,7 +25,7 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
 }
 
 PLAIN: Final[Mapping[str, Any]] = {"parse_math": False, "usetex": False}
-"Settings for text from outside: it is never parsed as mathematics."
+"Settings of matplotlib for text from outside, so that it is shown as it is and not parsed as mathematics."
 
 
 def new_axes(width: float = 9.5, height: float = 4.2) -> Axes:
@@ -36,7 +36,7 @@ def new_axes(width: float = 9.5, height: float = 4.2) -> Axes:
 
 
 def characters(ax: Axes) -> float:
-    """Return about how many characters of a small font fit into the width of the axes."""
+    """Estimate how many characters of a small font fit into the width of the axes."""
     return ax.bbox.width * 72 / ax.figure.dpi / 4.7
 
 

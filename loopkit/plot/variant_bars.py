@@ -1,6 +1,6 @@
 """The figure ``compare``: tokens, time to first token and causes of losses of replay variants, side by side.
 
-The numbers are sums over the requests of a run, and medians over repeats.
+Each bar is one variant. Its token numbers are summed over the requests of a run; the bar shows the median of the repeats.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ __all__ = ["Bar", "compare"]
 
 COLUMNS = ("variant", "repeat", "prompt_tokens", "cached_tokens", "lost_tokens", "ttft_ms", "cause", "certainty", "cold")
 PARTS = ("new", "lost", "unknown", "reused")
-"Order of the parts. Processed tokens start at the axis, so that their lengths can be compared."
+"The parts of a bar from left to right. Processed tokens start at the axis, so that their lengths can be compared."
 
 
 class Bar(NamedTuple):
-    """One variant: the median, lowest and highest value of its repeats."""
+    """Values of one variant: medians of its repeats, for some values also the lowest and highest, and causes of losses."""
 
     name: str
     parts: dict[str, float]
-    "Tokens of each part."
+    "Median number of tokens of each part."
     read: tuple[float, float, float]
-    "Processed tokens: median, lowest and highest. NaN if no request reports cached tokens."
+    "Processed tokens of a run: median, lowest and highest of the repeats. NaN if no request reports cached tokens."
     ttft_ms: tuple[float, float, float]
-    "Median time to first token of a run: median, lowest and highest over the repeats."
+    "Median time to first token of the requests of a run: median, lowest and highest of the repeats."
     repeats: int
     causes: list[str]
 
@@ -57,7 +57,7 @@ def _tokens(count: float) -> str:
 
 
 def bars_of(frame: pd.DataFrame) -> Iterator[Bar]:
-    """Yield the variants in the order of the frame."""
+    """Yield a `Bar` for each variant, in the order of the frame."""
     counts = {name: numbers(frame, name) for name in COLUMNS[2:6]}
     prompt, cached = counts["prompt_tokens"], counts["cached_tokens"]
     read = prompt - cached
@@ -85,7 +85,7 @@ def _spread(of: pd.Series[float]) -> tuple[float, float, float]:
 
 
 def _causes(losses: pd.DataFrame, runs: int) -> list[str]:
-    """Return causes of losses with their number per run and certainty. The cause of the most tokens comes first."""
+    """Return a text for each cause of losses: its number per run and its certainty. The largest loss comes first."""
     losses = losses[losses["lost_tokens"] > 0]
     found: dict[tuple[str, str], list[float]] = {}
     for cause, sure, lost in losses[["cause", "certainty", "lost_tokens"]].astype("object").itertuples(index=False):
@@ -96,7 +96,7 @@ def _causes(losses: pd.DataFrame, runs: int) -> list[str]:
 
 
 def compare(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the variants of a replay side by side: new, lost and reused tokens.
+    """Draw the new, lost and reused tokens of each variant of a comparison, one bar per variant.
 
     Parameters
     ----------
@@ -108,7 +108,8 @@ def compare(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
-        The axes. A bar is the median of a variant's repeats; the whisker spans the fewest to the most processed tokens.
+        The axes. A bar shows the median of a variant's repeats. If the repeats differ, a line spans the lowest to the highest
+        number of processed tokens.
 
     Raises
     ------
@@ -154,7 +155,7 @@ def compare(frame: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def _draw_repeats(ax: Axes, bars: list[Bar]) -> None:
-    """Draw whiskers if the processed tokens differ between repeats."""
+    """Draw a line from the lowest to the highest number of processed tokens, for variants whose repeats differ."""
     spread = [(row, bar) for row, bar in enumerate(bars) if bar.read[1] < bar.read[2]]
     if not spread:
         return

@@ -1,8 +1,8 @@
 """Recording of an agent's own requests, for loops that are not loopkit's.
 
-`proxy` stands between client and server, `transport` inside the client. Both pass everything on unchanged. For each completion
-they write the request body, the usage and the times to ``<home>/recordings/<id>.jsonl``, for `loopkit.load`. Headers, cookies and
-queries are not written.
+`proxy` records between client and server; `transport` records inside a client that uses httpx or httpx2. Both pass requests and
+responses on unchanged. For each completion they write the request body, the usage and the times to
+``<home>/recordings/<id>.jsonl``, which `loopkit.load` reads. Headers, cookies and URL queries are not written.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ def proxy(url: str, home: str | Path = "runs", *, port: int = 0) -> Proxy:
     The command ``loopkit record`` does the same. If the server cannot be reached, clients get status 502. Disk errors during
     recording do not stop the traffic; they are logged to ``loopkit.record``.
 
-    Each body is kept whole, so the size of a recorded conversation grows with the square of its turns. A conversation that
-    continues after a restart of the proxy loads as two sessions. Plain completions, and requests that name an earlier response
-    instead of sending its history, load as sessions of one request.
+    Each request body is written in full, so the size of a recording grows with the square of the number of turns. If the proxy is
+    restarted during a conversation, `loopkit.load` returns it as two sessions. Plain completions load as sessions of one request,
+    and so do requests that refer to an earlier response instead of sending the history.
 
     Parameters
     ----------
     url : str
         Address of the server, ``http://`` or ``https://``, with the path that clients use as their base URL.
     home : str or Path, default "runs"
-        Directory of ``recordings/``.
+        Directory in which ``recordings/`` is created.
     port : int, default 0
-        Port of the proxy, 0 to 65535. 0 takes a free port.
+        Port on which the proxy listens, 0 to 65535. 0 selects a free port.
 
     Returns
     -------
     Proxy
-        The running proxy. Point the client at its ``url``. It ends with its ``with`` block or `Proxy.close`.
+        The running proxy. Use its ``url`` as the client's base URL. The proxy stops at the end of its ``with`` block, or with
+        `Proxy.close`.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def transport(home: str | Path = "runs", inner: InnerTransport | None = None) ->
     Parameters
     ----------
     home : str or Path, default "runs"
-        Directory of ``recordings/``.
+        Directory in which ``recordings/`` is created.
     inner : httpx or httpx2 transport, optional
         Transport that sends the requests, for example with a proxy, a certificate or retries. By default a new
         ``HTTPTransport`` or ``AsyncHTTPTransport`` of the client's library.
@@ -78,7 +79,7 @@ def transport(home: str | Path = "runs", inner: InnerTransport | None = None) ->
     Returns
     -------
     Transport
-        For ``Client(transport=…)`` and ``AsyncClient(transport=…)``. It closes with the client.
+        The argument for ``Client(transport=…)`` or ``AsyncClient(transport=…)``. Closing the client closes the transport.
 
     Raises
     ------

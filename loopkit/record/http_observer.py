@@ -1,7 +1,7 @@
 """Requests and responses on one connection, found in the bytes that pass.
 
-Bytes pass unchanged except for the ``Host`` line, which must name the server. h11 reads a copy. If it cannot parse the bytes, or
-the protocol switches, the rest passes unread and a warning is logged.
+The bytes pass unchanged, except that the ``Host`` line is rewritten to name the server. The parser h11 reads a copy of them. If
+it cannot parse the copy, or the protocol switches, the rest of the connection passes unrecorded, and a warning is logged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from loopkit.record.recorder import Ending, ObservedExchange, Recorder
 __all__ = ["HttpObserver"]
 
 MAX_HEAD_BYTES = 1 << 20
-"Maximum bytes of the head of a request or response."
+"Largest size in bytes of the head of a request or response; larger heads end the recording of the connection."
 _HOST_LINE = re.compile(rb"(?im)^host:[ \t]*([^\r\n]*)")
 _LOOPBACK = re.compile(rb"(?i)(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?[ \t]*")
 
@@ -29,28 +29,28 @@ class ForeignHost(Exception):
 
 
 class HttpObserver:
-    """Observes the requests and responses of one connection.
+    """Parses the bytes of one connection into requests and responses, and gives them to a recorder.
 
     Parameters
     ----------
     recorder : Recorder
-        Writes each exchange.
+        Writes each request with its response.
     host : str
-        Value of the ``Host`` line that the server receives.
+        Value of the ``Host`` line that is sent to the server.
     """
 
     def __init__(self, recorder: Recorder, host: str) -> None:
         self._recorder, self._host = recorder, host.encode("ascii")
         self._head_bytes = bytearray()
-        "Bytes of an incomplete request head."
+        "Bytes of a request head that has not arrived completely."
         self._request_parser: h11.Connection | None = None
         self._response_parser: h11.Connection | None = None
         self._open: deque[tuple[h11.Request, ObservedExchange | None]] = deque()
-        "Requests whose response has not ended."
+        "Requests whose response has not ended, oldest first."
         self._is_unreadable = False
 
     def request_bytes(self, data: bytes) -> bytes:
-        """Return the bytes for the server, given the next bytes of the client.
+        """Read the next bytes from the client. Return the bytes to send to the server.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class HttpObserver:
         return out + data
 
     def _start_request(self, head: bytes) -> bytes:
-        """Start a request and return its head for the server."""
+        """Parse the head of a request. Return the head to send to the server, with the server's ``Host`` line."""
         host = _HOST_LINE.search(head)
         if host and not _LOOPBACK.fullmatch(host[1]):
             raise ForeignHost
@@ -94,7 +94,7 @@ class HttpObserver:
         return head if host is None else head[: host.start(1)] + self._host + head[host.end(1) :]
 
     def _read_body(self, parser: h11.Connection, data: bytes) -> tuple[bytes, bytes]:
-        """Read more of a request body. Return the bytes after it and the bytes of it."""
+        """Read the next bytes of a request body. Return the bytes after the body, and those that belong to it."""
         exchange = self._open[-1][1] if self._open else None
         try:
             if data:
@@ -114,7 +114,7 @@ class HttpObserver:
             return b"", data
 
     def response_bytes(self, data: bytes) -> None:
-        """Read the next bytes of the server. b"" is the end of the connection."""
+        """Read the next bytes from the server. ``b""`` means that the connection has ended."""
         while not self._is_unreadable and (data or self._response_parser is not None):
             if self._response_parser is None:
                 if not self._open:
@@ -128,7 +128,7 @@ class HttpObserver:
                 return
 
     def _read_response(self, parser: h11.Connection, exchange: ObservedExchange | None, data: bytes) -> bytes:
-        """Read more of a response. Return the bytes after it."""
+        """Read the next bytes of a response. Return the bytes after the response."""
         try:
             parser.receive_data(data)
             while True:

@@ -1,7 +1,7 @@
 """A pass-through proxy on 127.0.0.1. Each client connection gets its own connection to the server.
 
-Bytes are forwarded as they arrive, without an HTTP library that would rewrite them, and each side sees when the other hangs up.
-Headers between hops (``Connection``, ``Keep-Alive``) stay valid, because both connections end together.
+Bytes are forwarded as they arrive, without an HTTP library that would rewrite them. If one side disconnects, so does the proxy on
+the other side. Both connections end together, so headers about a connection (``Connection``, ``Keep-Alive``) stay valid.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["Proxy"]
 
 READ_BYTES = 1 << 16
 CONNECT_TIMEOUT = 10.0
-"Seconds to connect to the server."
+"Seconds after which an attempt to connect to the server fails."
 REFUSAL_TIMEOUT = 5.0
-"Seconds for a client to read why it was refused."
+"Seconds that the proxy waits until a client has read an error response."
 FLUSH_TIMEOUT = 1.0
-"Seconds that a repr waits for lines that are being written."
+"Seconds that ``repr`` waits for lines that are being written, so that its count is current."
 
 _log = logging.getLogger("loopkit.record")
 
@@ -43,9 +43,9 @@ class Proxy:
     Attributes
     ----------
     url : str
-        Address for the client, in place of the server's.
+        Address of the proxy. Use it as the client's base URL.
     upstream : str
-        Address of the server.
+        Address of the server that requests are forwarded to.
     """
 
     def __init__(self, url: str, home: str | Path, port: int) -> None:
@@ -73,12 +73,12 @@ class Proxy:
 
     @property
     def path(self) -> Path:
-        """The recording. The file is created with its first line."""
+        """Path of the recording. The file is created when the first line is written."""
         return self._recorder.path
 
     @property
     def recorded(self) -> int:
-        """Number of requests on disk."""
+        """Number of requests written to disk."""
         return self._recorder.recorded
 
     @property
@@ -159,7 +159,7 @@ class Proxy:
             await client.drop()
 
     async def _forward(self, client: _Connection, server: _Connection, observer: HttpObserver) -> None:
-        """Forward bytes in both directions."""
+        """Forward bytes in both directions until the response is finished or a side disconnects."""
         requests = asyncio.create_task(self._forward_requests(client, server, observer))
         responses = asyncio.create_task(self._forward_responses(server, client, observer))
         try:
@@ -173,7 +173,10 @@ class Proxy:
             await asyncio.gather(requests, responses, return_exceptions=True)
 
     async def _forward_requests(self, client: _Connection, server: _Connection, observer: HttpObserver) -> bool:
-        """Forward the client's bytes and its end. Return False if only hanging up can signal that end to the server."""
+        """Forward the client's bytes until it stops sending.
+
+        Return False if the server connection must be closed to signal this, and True if the server may still respond.
+        """
         while data := await client.read():
             out = observer.request_bytes(data)
             if out and not await server.write(out):
@@ -181,9 +184,9 @@ class Proxy:
         return not client.broken and server.end()
 
     async def _forward_responses(self, server: _Connection, client: _Connection, observer: HttpObserver) -> None:
-        """Forward the server's bytes and its end.
+        """Forward the server's bytes until it stops sending.
 
-        Bytes are observed first, so that a client with a complete response finds it recorded.
+        Bytes are recorded before they are forwarded, so a response that the client has received completely is in the recording.
         """
         while data := await server.read():
             observer.response_bytes(data)
@@ -197,14 +200,14 @@ class Proxy:
 
 
 class _Connection:
-    """A connection to the client or to the server."""
+    """A connection to the client or to the server: its asyncio reader and writer, and whether it ended or broke."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self.ended = self.broken = False
 
     async def read(self) -> bytes:
-        """Return the next bytes, or b"" at the end or if the connection broke."""
+        """Return the next bytes, or ``b""`` if the connection ended or broke."""
         data = b""
         try:
             data = await self._reader.read(READ_BYTES)
@@ -230,20 +233,20 @@ class _Connection:
         return True
 
     async def finish(self) -> None:
-        """Close after everything is sent."""
+        """Close the connection after all bytes are sent."""
         self._writer.close()
         with contextlib.suppress(OSError):  # already disconnected
             await self._writer.wait_closed()
 
     async def drop(self) -> None:
-        """Reset the connection, as if it broke. Does nothing after `finish`."""
+        """Reset the connection, so that the other side sees an error. Do nothing after `finish`."""
         if not self._writer.is_closing():
             self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._writer.transport.abort()
             await self.finish()
 
     async def refuse(self, status: bytes, why: str) -> None:
-        """Send an error response in place of the server's, and close."""
+        """Send the client an error response from the proxy itself, and close the connection."""
         body = encode({"error": {"message": f"loopkit record: {why}", "type": "loopkit_record"}})
         head = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
         self._writer.write(head % (status, len(body)) + body)

@@ -1,8 +1,8 @@
 """Recordings of requests and responses that pass by, one line per request on disk.
 
-Disk errors do not stop the traffic. Each request that could not be recorded is logged to ``loopkit.record``, and its number is
-missing in the recording. Of the headers, only engine, content type and encoding are used, and none is kept, so that no key,
-cookie or query is written.
+Disk errors do not stop the traffic. If a request cannot be recorded, a warning is logged to ``loopkit.record``, and its number is
+missing in the recording. Headers are used to find the engine, content type and encoding, and are not written. Keys, cookies and
+URL queries therefore stay out of the recording.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from loopkit.session.line_file import LineFile, make_parents
 __all__ = ["Ending", "ObservedExchange", "Recorder"]
 
 Ending: TypeAlias = Literal["whole", "hung_up", "cut"]
-"How an exchange ended: complete, cancelled by the client, or broken off by the server."
+"How a response ended: ``whole`` (complete), ``hung_up`` (cancelled by the client), or ``cut`` (broken off by the server)."
 
 COMPLETIONS = ("/completions", "/responses", "/messages", "/completion")
-"Ends of the paths of requests to a model."
+"Requests are recorded if their path ends with one of these."
 PROMPTS = ("messages", "input", "prompt")
-"Members of a request body; one of them has the prompt."
+"Names of the body members that can have the prompt. Requests without any of them are not recorded."
 
 _log = logging.getLogger("loopkit.record")
 
@@ -43,7 +43,7 @@ class ObservedExchange:
     Parameters
     ----------
     recorder : Recorder
-        Writes the exchange when it has ended.
+        Writes the request and its response when the response has ended.
     path : str
         Path of the URL, without the query.
     """
@@ -57,7 +57,7 @@ class ObservedExchange:
         self._has_ended = False
 
     def start_response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        """Start the response."""
+        """Note the status and the headers of the response."""
         self.status, self.response = status, ResponseReader({name.lower(): value for name, value in headers})
 
     def feed(self, data: bytes) -> None:
@@ -66,19 +66,19 @@ class ObservedExchange:
             self.response.feed(data)
 
     def end(self, ending: Ending) -> Future[None] | None:
-        """End the exchange and return a future of its line on disk. Later calls return None."""
+        """End the exchange. Return a future that is done when its line is on disk; later calls return None."""
         if self._has_ended:
             return None
         self._has_ended = True
         return self._recorder.save(self, ending, Timestamp.now(), (time.monotonic() - self._started) * 1000)
 
     def to_record(self, ending: Ending, ended: str, elapsed_ms: float, request: int) -> RecordedRequest | None:
-        """Return the record of the exchange, or None if it has no prompt.
+        """Return the record of the request and its response, or None if the request has no prompt.
 
         Raises
         ------
         ValueError
-            If the body is not a JSON object in UTF-8.
+            If the request body is not a JSON object in UTF-8.
         """
         body = self.body.decode("utf-8")
         members = decode(body, dict[str, Any])
@@ -111,19 +111,19 @@ class ObservedExchange:
 
 
 class Recorder:
-    """Writes exchanges to ``<home>/recordings/<id>.jsonl``, in a thread of its own.
+    """Writes requests and the facts of their responses to ``<home>/recordings/<id>.jsonl``, in a separate thread.
 
     Parameters
     ----------
     home : str or Path
-        Directory of ``recordings/``. It is created at once, so that an unusable directory is known before any traffic.
+        Directory that contains ``recordings/``. It is created at once, so an unusable directory fails before the first request.
 
     Attributes
     ----------
     path : Path
-        The recording. The file is created with its first line.
+        Path of the recording. The file is created when the first line is written.
     recorded, missed : int
-        Number of requests that are on disk, and that could not be written.
+        Number of requests written to disk, and number of requests that could not be written.
     in_progress : int
         Number of requests whose response has not ended.
     """
@@ -150,7 +150,7 @@ class Recorder:
         return LineFile(self._home / "recordings" / f"{SessionId.new()}.jsonl")
 
     def start(self, method: str, path: str) -> ObservedExchange | None:
-        """Return an exchange for a request, or None if it is not a completion."""
+        """Return an object that collects a request and its response, or None if the request is not for a completion."""
         path = path.partition("?")[0]
         if method != "POST" or not path.endswith(COMPLETIONS):
             return None
@@ -158,7 +158,7 @@ class Recorder:
         return ObservedExchange(self, path)
 
     def save(self, exchange: ObservedExchange, ending: Ending, ended: str, elapsed_ms: float) -> Future[None]:
-        """Write an exchange that has ended, after those before it."""
+        """Queue an exchange that has ended for writing. Return a future that is done when its line is on disk."""
         self._ended += 1
         self._last_line = self._writer.submit(self._write, exchange, ending, ended, elapsed_ms)
         return self._last_line

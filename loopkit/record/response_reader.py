@@ -1,7 +1,7 @@
 """Facts of a passing response of any API: usage, finish reason, model, time of the first token.
 
-Reads chat completions, plain completions, OpenAI's Responses, Anthropic's Messages and llama.cpp's own format, streamed or whole.
-Unreadable responses give no facts, and texts are not kept.
+The reader supports chat completions, plain completions, OpenAI's Responses, Anthropic's Messages and llama.cpp's own format,
+streamed or not. If a response cannot be parsed, its facts are None. The generated text is not stored.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from loopkit.server.completion.finish_reason import finish_reason
 __all__ = ["ResponseReader"]
 
 MAX_BYTES = 1 << 26
-"Bytes of a whole response or of one event. Longer ones are not read."
+"Largest size in bytes of a response that is not streamed, or of one event of a stream. Longer ones give no facts."
 
 
 class ResponseReader:
-    """Reads the body of one response in pieces.
+    """Collects facts about one response from the pieces of its body, as they arrive.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ class ResponseReader:
     Attributes
     ----------
     first_token : float or None
-        Time of the first token, on the monotonic clock. None for a response that was not streamed.
+        Time of the first token, from ``time.monotonic()``. None if the response was not streamed.
     is_complete, has_failed : bool
-        Whether the response says that it is complete, and whether it contains an error.
+        True if the response reports its own end, and True if it contains an error.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
@@ -64,7 +64,7 @@ class ResponseReader:
             self._read_events(lines)
 
     def close(self) -> None:
-        """Read what is left after the last bytes."""
+        """Read the bytes that are left when the body has ended."""
         data = bytes(self._bytes)
         if self._encoding != "identity":
             try:
@@ -73,7 +73,7 @@ class ResponseReader:
                 return
         first_token = self.first_token
         self._read_events(data.split(b"\n") if self._is_streamed else [b"data:" + data])
-        self.first_token = first_token  # the arrival time of buffered events is unknown
+        self.first_token = first_token  # buffered events arrived at an unknown time
 
     def _read_events(self, lines: Iterable[bytes | bytearray]) -> None:
         for line in lines:
@@ -117,7 +117,7 @@ def _first_choice(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_token(event: dict[str, Any]) -> bool:
-    """Return True if an event contains generated text and not only facts about the response."""
+    """Return True if an event contains generated text, and False if it contains only facts about the response."""
     kind = event.get("type")
     if isinstance(kind, str):
         return kind == "content_block_delta" or kind.endswith(".delta")

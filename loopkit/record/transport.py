@@ -1,7 +1,7 @@
 """A recording transport for clients that use httpx or its successor httpx2, as the OpenAI and Anthropic SDKs do.
 
-It passes each request to another transport. One object serves both libraries, with and without asyncio, because the class of a
-request tells which library the client uses.
+The transport records each request and passes it to another transport, which sends it. One object works for both libraries, with
+and without asyncio, because the class of a request shows which library the client uses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 from loopkit.record.recorder import Ending, ObservedExchange, Recorder
 from loopkit.reprs import counted
 
-if TYPE_CHECKING:  # a type checker wants a subclass of each library's classes, which need not be installed
+if TYPE_CHECKING:  # for type checkers, a subclass of both libraries' classes; neither must be installed to run
     import httpx
     import httpx2
 
@@ -36,7 +36,7 @@ class SyncTransport(Protocol):
     """A transport for synchronous clients, of httpx or httpx2."""
 
     def handle_request(self, request: Any, /) -> Any:
-        """Send a request."""
+        """Send a request and return the response."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -46,7 +46,7 @@ class AsyncTransport(Protocol):
     """A transport for asynchronous clients, of httpx or httpx2."""
 
     async def handle_async_request(self, request: Any, /) -> Any:
-        """Send a request."""
+        """Send a request and return the response."""
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -65,11 +65,11 @@ class Transport(_AnyTransport):
 
     @property
     def path(self) -> Path:
-        """The recording. The file is created with its first line."""
+        """Path of the recording. The file is created when the first line is written."""
         return self._recorder.path
 
     def handle_request(self, request: Any) -> Any:
-        """Send a request of a synchronous client.
+        """Send a request of a synchronous client and record it. Return the response, whose body is recorded while it is read.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class Transport(_AnyTransport):
         return _observed(library, response, exchange)
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send a request of an asynchronous client.
+        """Send a request of an asynchronous client and record it, as :meth:`handle_request` does.
 
         Parameters
         ----------
@@ -139,17 +139,20 @@ class Transport(_AnyTransport):
 
 
 def _library(request: Any) -> ModuleType:
-    """Return the library of a request: httpx or httpx2."""
+    """Return the module of the library that made a request: httpx or httpx2."""
     return importlib.import_module(type(request).__module__.partition(".")[0])
 
 
 def _ending(error: BaseException) -> Ending:
-    """Return who ended an exchange. Ctrl-C, cancelled tasks and closed generators are not `Exception` and mean the client."""
+    """Return how an exchange ended, given its error: ``cut`` by the server, or ``hung_up`` by the client.
+
+    Ctrl-C, cancelled tasks and closed generators raise errors that are not an `Exception`; these are the client's.
+    """
     return "cut" if isinstance(error, Exception) else "hung_up"
 
 
 def _wait(line: Future[None] | None) -> None:
-    """Wait for a line, so that a client with a complete response finds it in the recording."""
+    """Wait until a line is on disk, so that a response that the client has received completely is in the recording."""
     if line is not None:
         line.result()
 
@@ -167,12 +170,12 @@ def _observed(library: ModuleType, response: Any, exchange: ObservedExchange) ->
 
 @functools.cache
 def _stream_class(library: ModuleType) -> type[_ObservedStream]:
-    """Return the observed stream as a subclass of the library's own, which its clients require."""
+    """Return a class of recorded streams for a library, whose clients accept only subclasses of its own stream classes."""
     return type("ObservedStream", (_ObservedStream, library.SyncByteStream, library.AsyncByteStream), {})
 
 
 class _ObservedStream:
-    """The body of a response, observed while it is read."""
+    """The body of a response, which is recorded while the client reads it."""
 
     def __init__(self, stream: Any, exchange: ObservedExchange) -> None:
         self._stream, self._exchange = stream, exchange

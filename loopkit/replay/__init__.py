@@ -1,7 +1,7 @@
 """Replays: recorded requests sent again, unchanged or with one deliberate change, and what the cache did.
 
-`run` sends them once. `compare` measures what each change costs on the same work. `summary` gives one row per variant and
-`describe` the same as text.
+`run` sends the requests once. `compare` sends them unchanged and with each change, to measure the difference. `summary` reduces
+the result of `compare` to one row per variant, and `describe` returns that summary as text.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Comparisons of variants on the same requests, each run with a cold cache.
 
-The unchanged requests are always measured as the reference. Each round runs every variant once, so that drift of the machine
-affects all of them.
+A variant is one deliberate change of the requests. The unchanged requests are always measured too, as the reference. Each round
+runs every variant once, so that a machine that becomes slower or faster affects all variants.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COLUMNS: Final = (
 
 
 EVENTS_BETWEEN_UPDATES: Final = 32
-"Stream events between updates of the progress bar."
+"Number of stream events between two updates of the progress bar."
 
 
 @renamed_argument("hang_up", "cancellation")
@@ -53,52 +53,53 @@ def compare(
     on_run: Callable[[pd.DataFrame], object] | None = None,
     cancellation: Cancellation | None = None,
 ) -> pd.DataFrame:
-    """Measure what variants cost on the same work.
+    """Replay the same requests unchanged and with each variant, and return tokens, times and losses of every request.
 
     Parameters
     ----------
     requests : Logs, Session, or iterable of Request or Prompt
         As for `run`.
     server : Server
-        For an embedded server each run gets a new server with the same settings. On other servers the pinned slots are erased
-        before each run.
+        If this is an embedded server, each run uses a new server with the same settings. On another server, the slots that the
+        requests name are erased before each run.
     variants : Variant, function, str, or sequence of them
         As for `run`. The unchanged requests are measured first, as the variant ``"unchanged"``.
     repeats : int
-        Number of rounds.
+        Number of rounds. Each round runs the unchanged requests and every variant once.
     home : str or Path, optional
         As for `run`.
     progress : bool, optional
-        Show a progress bar; by default if standard error is a terminal or a notebook.
+        True to show a progress bar. By default it is shown if standard error is a terminal or a notebook.
     on_request : callable, optional
         Called with the `ReplayRecord` of each request.
     on_run : callable, optional
-        Called with the frame so far after each run.
+        Called after each run with the frame of all rows so far.
     cancellation : Cancellation, optional
-        Setting it from another thread cancels the current request. `compare` then raises the error of the cut connection.
+        Set it from another thread to cancel the current request. `compare` then raises the error of the broken connection.
 
     Returns
     -------
     DataFrame
-        One row per request of each run. ``variant``; ``repeat``, from 1; ``request``; ``session``, its session; tokens, times and
-        loss as in ``Logs.usage``. ``changed``: its bytes differ from the unchanged request. ``cold``: the run started with a cold
-        cache. ``cold_by``: ``fresh server`` or ``slot emptied``; after the latter a llama-server's host cache may still hold
-        prompts. ``replay``: id of its log. `summary` and ``plot.compare`` take this frame.
+        One row per request of each run, for `summary` and ``plot.compare``. ``variant``: name of the variant. ``repeat``: number
+        of the round, from 1. ``request``: number of the request, from 1. ``session``: the recorded session. Tokens, times and
+        losses are as in ``Logs.usage``. ``changed``: True if the variant changed the bytes of the request. ``cold``: True if the
+        run started with an empty cache. ``cold_by``: ``fresh server`` or ``slot emptied``. After ``slot emptied``, a
+        llama-server may still have prompts in its host cache (in main memory). ``replay``: id of the run's log.
 
     Warns
     -----
     UserWarning
-        If a run may find prompts that an earlier run left in the cache.
+        If the cache could not be emptied, so a run may reuse prompts of an earlier run.
 
     Raises
     ------
     InvalidConfig, LogError, ServerError, SessionIOError
-        As for `run`. Variants are checked before anything is sent.
+        As for `run`. All requests and variants are checked before the first request is sent.
 
     Notes
     -----
-    A body without ``max_tokens`` is answered until the model stops or the context is full, which may take minutes. The progress
-    bar shows the tokens written so far. To bound it, start sessions with ``options={"max_tokens": …}``.
+    If a body has no ``max_tokens``, the server generates until the model stops or the context is full, which may take minutes.
+    The progress bar shows the tokens generated so far. To limit them, start sessions with ``options={"max_tokens": …}``.
 
     Examples
     --------
@@ -134,7 +135,7 @@ def compare(
     def on_event(_: Delta) -> None:
         nonlocal written
         written += 1
-        if written % EVENTS_BETWEEN_UPDATES == 0:  # an answer without max_tokens may take minutes
+        if written % EVENTS_BETWEEN_UPDATES == 0:  # a response without max_tokens may take minutes
             bar.set_postfix_str(f"about {written:,} tokens written")
 
     total = len(names) * repeats * len(found.sessions)
@@ -165,7 +166,7 @@ def compare(
 
 
 def variants_of(variants: Sequence[Variant | Change | str] | Variant | Change | str) -> list[Variant]:
-    """Return the variants to measure beside the unchanged requests.
+    """Return the variants as a list, with functions and names converted. The unchanged requests are not in it.
 
     Raises
     ------
@@ -183,14 +184,14 @@ def variants_of(variants: Sequence[Variant | Change | str] | Variant | Change | 
 
 
 def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Join the rows of several runs, the unchanged ones first."""
+    """Return the rows of all runs as one frame, with the column ``changed``. The first frame has the unchanged requests."""
     whole = pd.concat(frames, ignore_index=True)
     whole["changed"] = (whole["sha"] != whole.groupby("request")["sha"].transform("first")).astype("boolean")
     return whole[list(COLUMNS)]
 
 
 class _Ready(NamedTuple):
-    """A server for one run, how its cache was made cold, or why it was not."""
+    """A server for one run, how its cache was emptied (None if it was not), and why it could not be emptied."""
 
     server: Server
     cold_by: str | None

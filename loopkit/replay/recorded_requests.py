@@ -24,35 +24,35 @@ __all__ = ["PlacedRequest", "Requests", "Survey", "as_repeatable", "recorded", "
 
 Requests: TypeAlias = Session | Logs | Iterable[Request | Prompt]
 LLAMA_ONLY: Final = ("id_slot", "cache_prompt", "return_progress")
-"Members that loopkit writes for llama-server. Other servers may refuse them."
+"Body members that only llama-server knows. They are removed for other servers, which may refuse them."
 
 
 class PlacedRequest(NamedTuple):
-    """A recorded request and the conversation it belongs to."""
+    """A recorded request, with its session, epoch and slot."""
 
     session: str | None
     epoch: int
     slot: int | None
-    "The slot that its body names."
+    "Slot of a llama-server that the body names (``id_slot``), or None."
     request: Request
 
 
 class Survey(NamedTuple):
-    """Facts about the requests, collected before the first is sent."""
+    """Sessions and slots of the requests, collected before the first request is sent."""
 
     sessions: list[str | None]
-    "The session of each request, or None."
+    "Session id of each request; None if it is unknown."
     slots: list[int]
-    "The slots that the requests name; empty if some name none."
+    "Slots that the requests name, sorted; empty if at least one request names no slot."
 
     @property
     def session(self) -> str | None:
-        """The one session of all requests; None if there are several, or it is unknown."""
+        """The session id if all requests belong to the same session, otherwise None."""
         return self.sessions[0] if len(set(self.sessions)) == 1 else None
 
 
 def as_repeatable(requests: Requests) -> Session | list[Request | Prompt]:
-    """Return the requests in a form that can be iterated more than once.
+    """Return the session itself, or the requests as a list, so that they can be read more than once.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def as_repeatable(requests: Requests) -> Session | list[Request | Prompt]:
 
 
 def recorded(requests: Session | list[Request | Prompt], server: Server) -> Iterator[PlacedRequest]:
-    """Yield every request in order, adapted to the server.
+    """Yield every request in order, with its body adapted if the server could not accept it.
 
     Raises
     ------
@@ -90,12 +90,12 @@ def recorded(requests: Session | list[Request | Prompt], server: Server) -> Iter
 
 
 def survey(requests: Session | list[Request | Prompt], server: Server, variants: Sequence[Variant]) -> Survey:
-    """Check all requests and variants before anything is sent.
+    """Check all requests and variants before the first request is sent, and return their sessions and slots.
 
     Raises
     ------
     LogError, InvalidConfig
-        As `recorded` does, and if a variant changes none of the requests.
+        As for `recorded`, or if a variant changes none of the requests.
     """
     idle = {variant.name for variant in variants}
     sessions: list[str | None] = []
@@ -104,7 +104,7 @@ def survey(requests: Session | list[Request | Prompt], server: Server, variants:
         sessions.append(one.session)
         slots.add(one.slot)
         body = one.request.body if variants else b""
-        # every variant on every request: a failure should show now, not after hours
+        # every variant is applied to every request, so that a failure shows now and not after hours
         idle -= {variant.name for variant in variants if applied(variant, body, number, Timestamp.now()) != body}
     if idle:
         raise InvalidConfig("variant", f"{min(idle)} changes none of the {len(sessions)} requests", "Leave this variant out")
@@ -141,12 +141,16 @@ def _pinned(body: bytes) -> int | None:
 
 
 def _adapted(request: Request, server: Server) -> Request:
-    """Return the request as recorded if the server can take it, else with another model name, or asking for usage."""
+    """Return the request as recorded, or changed where the server could not accept it or would report no usage.
+
+    On engines other than llama.cpp, llama.cpp's members are removed and the model name is the server's. A streamed request asks
+    for usage.
+    """
     body = request.body
     try:
         values = decode(body, dict[str, Raw])
     except ValueError:
-        return request  # the server will report what is wrong
+        return request  # the server reports what is wrong with the body
     changes: dict[str, bytes | None] = {}
     if not engines.find(server.engine).any_model_name:  # llama-server answers to any model name
         changes |= dict.fromkeys(name for name in LLAMA_ONLY if name in values)

@@ -1,8 +1,8 @@
 """Replay runs: recorded requests sent again in order, unchanged or with one deliberate change.
 
-A replay is not a session. Its log is ``<home>/replays/<id>.jsonl``, one line per request, written without the contract check,
-since variants break the contract on purpose. The server may write other completions than before, so expected tokens are counted
-from the previous prompt of the replay and its new completion.
+The log of a replay is ``<home>/replays/<id>.jsonl``, with one line per request. A session refuses requests that do not begin with
+the previous request; a replay sends them, because variants change earlier text on purpose. The server may write other completions
+than the recorded ones, so expected tokens are counted from the previous prompt of the replay and its new completion.
 """
 
 from __future__ import annotations
@@ -56,24 +56,25 @@ def run(
     Parameters
     ----------
     requests : Logs, Session, or iterable of Request or Prompt
-        Requests of a session are rebuilt from its log, and each body's SHA-256 is checked before it is sent. Other requests need
-        their body; requests with the same ``session`` form one conversation.
+        The requests of a session are rebuilt from its log, and the SHA-256 of each body is checked before the body is sent. Other
+        requests must have a body. Requests with the same ``session`` form one conversation.
     server : Server
-        If possible, the slots that the requests name are erased first, so that the first request starts cold. A body is changed
-        only if the server could not take it: the model name and llama.cpp's own members on another engine, and
-        ``stream_options`` if a stream would report no usage.
+        If possible, the slots that the requests name are erased first, so that the first request finds an empty cache. On engines
+        other than llama.cpp, bodies get the server's model name and lose the members that only llama.cpp knows. If a stream would
+        report no usage, ``stream_options`` asks for it.
     variant : Variant, function or str, optional
-        What to change: a name such as ``"tools_shuffled"`` or ``"window(4)"``, or a function from
-        `loopkit.replay.EditableRequest` to `EditableRequest`. None sends the recorded bytes.
+        The change to make in each request: a name such as ``"tools_shuffled"`` or ``"window(4)"``, or a function that takes and
+        returns a `loopkit.replay.EditableRequest`. None sends the recorded bytes.
     home : str or Path, optional
-        Directory for ``replays/``; by default the session's home, else ``runs``.
+        Directory in which ``replays/`` is created. By default, the loopkit directory of the session, or ``runs``.
     on_request : callable, optional
-        Called with the `ReplayRecord` of each request.
+        Called after each request with its `ReplayRecord`.
 
     Returns
     -------
     Logs
-        The log of this replay, with source ``replay``. Expected and reusable tokens are predicted; cached tokens are measured.
+        The log of this replay, with one row per request. Cached tokens are what the server reported; expected and reusable
+        tokens are loopkit's predictions.
 
     Raises
     ------
@@ -82,9 +83,9 @@ def run(
     InvalidConfig
         If the variant is unknown or changes none of the requests, or if a request has no body.
     ServerError
-        If a request fails. Earlier requests stay in the log; there is no log if the first request fails.
+        If a request fails. The log keeps the earlier requests; if the first request fails, there is no log.
     SessionIOError
-        If the log cannot be written. It ends with the previous record.
+        If the log cannot be written. The log then ends with the previous record.
 
     Notes
     -----
@@ -125,7 +126,10 @@ def send_all(
     on_delta: Callable[[Delta], object] | None = None,
     cancellation: Cancellation | None = None,
 ) -> Logs:
-    """Send the requests to a prepared server. Setting ``cancellation`` cancels the current request and ends the replay."""
+    """Send the requests in order and return the log of the replay. The caller has emptied the slots.
+
+    Setting ``cancellation`` from another thread cancels the current request and ends the replay with an error.
+    """
     home = Path(home or (requests.home if isinstance(requests, Session) else "runs"))
     path = home / "replays" / f"{SessionId.new()}.jsonl"
     replay = _Replay(server, variant, session, on_delta, cancellation)
@@ -139,7 +143,7 @@ def send_all(
 
 
 def empty_slots(server: Server, slots: list[int]) -> str | None:
-    """Erase slots. Return why that was not possible, or None."""
+    """Erase the cached prompts of slots. Return None, or the reason why they could not be erased."""
     if not engines.find(server.engine).has_slots or not slots:
         return "the server has no slot that can be erased"
     try:
@@ -151,16 +155,16 @@ def empty_slots(server: Server, slots: list[int]) -> str | None:
 
 
 class _Past(NamedTuple):
-    """The previous request of the same conversation."""
+    """The previous request of the same conversation: what the server reported, and the new completion."""
 
     observation: Observation
     written: Completion
     place: int
-    "How many requests had been sent with it."
+    "Number of requests that the replay had sent by then, including this one."
 
 
 class _Replay:
-    """Sends one request after the other, and judges each by the one before it in its conversation."""
+    """Sends the requests of a replay, and compares each with the previous request of its conversation to find cache losses."""
 
     def __init__(
         self,
@@ -230,7 +234,7 @@ class _Replay:
 
 
 def _repeats_completion(body: bytes, written: Completion) -> bool:
-    """Return True if the last answer in a recorded body equals the completion written now."""
+    """Return True if the last assistant message in a recorded body equals the completion of the replay."""
     try:
         messages = decode(decode(body, dict[str, Raw]).get("messages", b"[]"), list[dict[str, Any]])
     except ValueError:  # the server accepted a body that is not valid JSON

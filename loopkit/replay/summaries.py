@@ -1,6 +1,6 @@
 """Summaries of a comparison: medians and paired differences per variant, as a frame and as text.
 
-Times vary from run to run, so each run is compared with the unchanged run of the same round.
+Times vary from round to round, so each run of a variant is compared with the unchanged run of the same round.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MEASURES: Final = ("read_tokens", "ttft_ms", "prompt_ms")
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """Summarise what each variant costs, one row per variant.
+    """Return one row per variant with its tokens, times and losses, and how much more they are than unchanged.
 
     Parameters
     ----------
@@ -30,11 +30,12 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Indexed by variant. ``repeats``: number of rounds. ``requests``: requests per run. ``changed``: requests whose bytes the
-        variant changed. ``lost_tokens``: median per run. ``causes``: causes of the losses, most frequent first. ``read_tokens``,
-        ``ttft_ms`` and ``prompt_ms`` are sums over a run: the median over the rounds; then ``…_more``, the median difference to
-        the unchanged run of the same round, and ``…_low`` and ``…_high``, the interval of that difference. ``confidence``: the
-        probability that the interval contains the true median.
+        The index is the variant. ``repeats``: number of rounds. ``requests``: number of requests per run. ``changed``: number of
+        requests whose bytes the variant changed. ``lost_tokens``: lost tokens per run, the median of the rounds. ``causes``:
+        causes of the losses, most frequent first. ``read_tokens``, ``ttft_ms`` and ``prompt_ms``: processed prompt tokens, time
+        to first token and prompt time, each summed over a run; the median of the rounds. For each of them, ``…_more`` is the
+        median difference to the unchanged run of the same round, and ``…_low`` and ``…_high`` are its confidence interval.
+        ``confidence``: the probability that the interval contains the true median.
 
     Raises
     ------
@@ -43,9 +44,10 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
     Notes
     -----
-    The interval is distribution-free (the sign test). For *n* sorted differences it reaches from the *k*-th to the *k*-th from
-    the end, with the largest *k* for which ``1 - 2 P(X < k)`` is at least 0.95, where X is binomial with *n* and ½. Fewer than
-    six differences give their whole range and less confidence: 0.94 for 5, 0.75 for 3. One round gives no interval.
+    The interval comes from the sign test, which assumes no distribution. For *n* sorted differences it reaches from the *k*-th to
+    the *k*-th from the end. *k* is the largest number for which ``1 - 2 P(X < k)`` is at least 0.95, where X is binomial with *n*
+    and ½. For fewer than six differences the interval is their whole range, and the confidence is lower: 0.94 for 5, 0.75 for 3.
+    One round gives no interval.
 
     Examples
     --------
@@ -84,9 +86,9 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _interval(repeats: int) -> tuple[int, float | None]:
-    """Return how many sorted differences to drop at each end for a confidence interval of the median, and its level.
+    """Return how many differences to drop at each end, and the confidence level of the interval of the rest.
 
-    The level is None for one round.
+    The range of the remaining differences is a confidence interval of the median. The level is None for one round.
     """
     tails = [sum(math.comb(repeats, wins) for wins in range(place + 1)) / 2**repeats for place in range((repeats + 1) // 2)]
     place = max((at for at, tail in enumerate(tails) if 1 - 2 * tail >= SURE), default=0)
@@ -104,13 +106,13 @@ def describe(costs: pd.DataFrame) -> str:
     Returns
     -------
     str
-        A table and a sentence. ``time to first token`` is summed over the requests of a run. ``more`` is the median difference
-        to the unchanged run of the same round.
+        A table and a sentence. ``time to first token`` is summed over the requests of a run. With several rounds, ``more`` is the
+        median difference to the unchanged run of the same round, and ``from`` and ``to`` are its confidence interval.
 
     Raises
     ------
     InvalidConfig
-        If `costs` lacks columns of a summary.
+        If `costs` lacks a column that `summary` returns.
 
     Examples
     --------

@@ -1,7 +1,8 @@
 """Variants: deliberate changes of a request, each a mistake that real clients make, to measure what it costs.
 
-A variant takes a request split into JSON texts and returns an edited one. Everything it does not touch stays byte for byte.
-Variants are pure, so that a run can be repeated: the time is an input, and a shuffle depends only on the request's number.
+A variant takes a request, split into JSON texts, and returns an edited request. Parts that it does not edit keep their bytes. The
+result depends only on the input, so that a run can be repeated: the time is part of the input, and a shuffle depends only on the
+number of the request.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CLEARED: Final = b'"(This result was cleared to save space.)"'
 
 
 class EditableRequest(NamedTuple):
-    """A request split into JSON texts. A variant takes one and returns one, usually made with ``_replace``.
+    """A request split into JSON texts: the input and the result of a variant. Edit it with ``_replace``.
 
     Examples
     --------
@@ -37,20 +38,20 @@ class EditableRequest(NamedTuple):
     """
 
     members: Mapping[str, bytes]
-    "The members of the body except the messages, by name, as JSON text in bytes (strings with their quotes)."
+    "The members of the body except the messages, by name. Each value is JSON text in bytes (a string includes its quotes)."
     messages: Sequence[bytes]
-    "The messages, as JSON text in bytes."
+    "The messages, in order, each as JSON text in bytes."
     number: int
     "Number of the request within the replay, from 1."
     timestamp: str
-    "When the request is sent, RFC 3339."
+    "Time at which the request is sent, in RFC 3339."
 
 
 Change: TypeAlias = Callable[[EditableRequest], EditableRequest]
 
 
 class Variant(NamedTuple):
-    """A named change of requests. Any function from `EditableRequest` to `EditableRequest` works; its name names the variant.
+    """A named change of requests. The change is a function that takes and returns an `EditableRequest`.
 
     Examples
     --------
@@ -66,12 +67,12 @@ class Variant(NamedTuple):
 
 
 def applied(variant: Variant, body: bytes, number: int, timestamp: str) -> bytes:
-    """Return the body of a request with a variant's change.
+    """Apply a variant to the body of a request and return the changed body.
 
     Raises
     ------
     InvalidConfig
-        If the body is not a chat request, or the variant does not return one.
+        If the body is not a chat request, or the variant does not return a valid `EditableRequest`.
     """
     found = read(body)
     if found is None or found.opening is None:
@@ -98,7 +99,7 @@ def applied(variant: Variant, body: bytes, number: int, timestamp: str) -> bytes
 
 
 def _is_valid(given: object) -> bool:
-    """Return True if a variant returned what it should."""
+    """Return True if the result of a variant is an `EditableRequest` whose members and messages are bytes."""
     if (
         not isinstance(given, EditableRequest)
         or not isinstance(given.members, Mapping)
@@ -110,7 +111,7 @@ def _is_valid(given: object) -> bool:
 
 
 def variant_of(what: Variant | Change | str) -> Variant:
-    """Return a variant by its name, or wrap a function.
+    """Return the variant with this name, or a variant with this function and its name.
 
     Examples
     --------
@@ -137,7 +138,10 @@ def variant_of(what: Variant | Change | str) -> Variant:
 
 
 def window(turns: int) -> Variant:
-    """Return the variant that sends only the last turns. A turn begins with a user message, so calls keep their results."""
+    """Return the variant that drops all but the last `turns` turns of the conversation.
+
+    A turn begins with a user message, so tool calls and their results stay together.
+    """
     if turns < 1:
         raise InvalidConfig("variant", f"window({turns}) would send no turn", "Give at least 1")
 
@@ -219,7 +223,7 @@ def _summarised(sent: EditableRequest) -> EditableRequest:
     if len(starts) <= TURNS_KEPT:
         return sent
     asked = [f"- {_text(sent.messages[at])[:80]}" for at in starts[:-TURNS_KEPT]]
-    # as question and answer, since some templates refuse two user messages in a row
+    # the summary is a question and an answer, because some chat templates refuse two user messages in a row
     summary = [
         encode({"role": "user", "content": "Summarise what I asked so far."}),
         encode({"role": "assistant", "content": "\n".join(["You asked:", *asked])}),
@@ -228,7 +232,7 @@ def _summarised(sent: EditableRequest) -> EditableRequest:
 
 
 def _turns(messages: Sequence[bytes]) -> list[int]:
-    """Return where turns begin: at the user messages."""
+    """Return the indices of the user messages, which begin the turns."""
     return [at for at, text in enumerate(messages) if _member(text, "role") == "user"]
 
 
@@ -239,7 +243,7 @@ def _text(message: bytes) -> str:
 
 
 def _member(message: bytes | Raw, name: str) -> Any:
-    """Return a member's value, or None."""
+    """Return the decoded value of a message's member, or None if it has no member of this name."""
     value = decode(message, dict[str, Raw]).get(name)
     return None if value is None else decode(value)
 

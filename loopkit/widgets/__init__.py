@@ -1,6 +1,6 @@
 """Panels for notebooks. Each is a plain object with methods, shown as ipywidgets or, without a front end, as text and HTML.
 
-Each button calls one method. All text from outside is escaped.
+Each button calls one method of the panel, so a panel can also be used from code. All text from outside is escaped in HTML.
 """
 
 from loopkit.widgets.chat_panel import ChatPanel

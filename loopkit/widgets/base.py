@@ -25,13 +25,13 @@ PAUSE = 0.05
 
 
 class Panel:
-    """Base class of panels. A front end shows its widgets; scripts and viewers show its text or HTML."""
+    """Base class of panels. A notebook front end shows the widgets; scripts and viewers without widgets show text or HTML."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
-        "Exception of the last button or of the last background work."
+        "Exception of the last button press or of the last background work; None if it succeeded."
         self.running = False
-        "Whether background work is running."
+        "True while background work is running."
         self.closed = False
         self._widgets: list[ipw.Widget] = []
         "The root widget and all its descendants."
@@ -45,11 +45,14 @@ class Panel:
         raise NotImplementedError
 
     def _build(self) -> ipw.Widget:
-        """Build the widgets. Steps that can fail come first, because each widget opens a comm."""
+        """Build the widgets and return the root widget.
+
+        Do steps that can fail first: each widget opens a connection to the front end, which would stay open.
+        """
         raise NotImplementedError
 
     def _paint(self) -> None:
-        """Update the widgets. Must not raise: a step that can fail belongs in a method."""
+        """Update the widgets to the current state. Steps that can fail belong in a method of a button, which shows the error."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -72,7 +75,7 @@ class Panel:
         return {kind: self._widgets[0]._repr_mimebundle_()[kind]}
 
     def _failure(self) -> list[PageBlock]:
-        """Return the error as a block."""
+        """Return the error as a list of one page block, or an empty list if there is no error."""
         if self.error is None:
             return []
         first, *notes = traceback.format_exception_only(self.error)
@@ -80,13 +83,13 @@ class Panel:
         return [PageBlock("error", "\n".join([text, *notes]).strip())]
 
     def paint(self) -> None:
-        """Update the widgets, if there are any, to the current state."""
+        """Update the widgets to the current state. Do nothing if the panel has not been displayed."""
         with self._painting:
             if self._widgets:
                 self._paint()
 
     def _button(self, label: str, method: Callable[[], object]) -> ipw.Button:
-        """Return a button that calls `method`. Front ends hide exceptions of handlers, so the panel shows them."""
+        """Return a button that calls `method`. The panel shows its exceptions, because front ends hide those of handlers."""
 
         def click(_: ipw.Button) -> None:
             self.error = None
@@ -123,13 +126,13 @@ class Panel:
         self._thread.start()
 
     def _cancel(self) -> None:
-        """Ask the running work to stop. Called repeatedly until it has, because it may not have started yet."""
+        """Ask the running work to stop. :meth:`stop` repeats this until the work ends, because it may not have started yet."""
 
     def wait(self) -> None:
         """Wait until the background work ends, and raise its exception if it failed. Ctrl-C stops the work."""
         try:
             while self.running:
-                time.sleep(PAUSE)  # not join(): after Ctrl-C it takes a running thread for an ended one
+                time.sleep(PAUSE)  # not join(): after Ctrl-C, join treats a running thread as ended
         except KeyboardInterrupt:
             self.stop()
             raise
@@ -143,12 +146,12 @@ class Panel:
         Parameters
         ----------
         seconds : float
-            How long to wait for its end, in seconds.
+            How long to wait for the end of the work, in seconds.
 
         Returns
         -------
         bool
-            True if it has ended. A running tool cannot be stopped from outside.
+            True if the work has ended. It may continue, for example because a running tool cannot be stopped from outside.
         """
         until = time.monotonic() + seconds
         while self.running and time.monotonic() < until:
@@ -158,7 +161,7 @@ class Panel:
         return not self.running
 
     def _end(self) -> None:
-        """Wait for the thread that updates the widgets, if the work has ended."""
+        """If the work has ended, wait for the thread that updates the widgets."""
         if not self.running and self._thread.is_alive():
             self._thread.join()
 
@@ -178,7 +181,7 @@ class Panel:
 
 
 def descendants(widget: ipw.Widget) -> Iterator[ipw.Widget]:
-    """Yield a widget and its children, layouts and styles, each once. Each of them has its own comm.
+    """Yield a widget and all its children, layouts and styles, each once. Each of them must be closed separately.
 
     Examples
     --------

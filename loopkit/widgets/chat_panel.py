@@ -25,11 +25,11 @@ from loopkit.widgets.transcript import ChatTranscript
 __all__ = ["ChatPanel"]
 
 LISTED = 200
-"Number of sessions in the list, the newest first. Older ones can be resumed by id."
+"Largest number of sessions in the list, the newest first. Older sessions can be resumed with :meth:`ChatPanel.resume`."
 
 
 class ChatPanel(Panel):
-    """Chat with a loop in a cell: type, watch the response stream, stop it, or resume another session.
+    """A panel to chat with a loop: send messages, watch and stop the responses, or resume another session.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class ChatPanel(Panel):
         self._read()
 
     def ask(self, text: str) -> None:
-        """Ask in the background, like :meth:`Loop.ask`. Call :meth:`wait` to wait for the end.
+        """Run :meth:`Loop.ask` in the background and return at once. Call :meth:`wait` to wait for the end of the turn.
 
         Parameters
         ----------
@@ -82,16 +82,16 @@ class ChatPanel(Panel):
         Raises
         ------
         LoopBusy
-            If a turn of this panel is running.
+            If this panel is already running a turn.
         """
         self._start(lambda: self.loop.ask(text, on_event=self._transcript.take), text)
 
     def go_on(self) -> None:
-        """Continue an interrupted turn in the background, like :meth:`Loop.go_on`."""
+        """Run :meth:`Loop.go_on` in the background, which continues an interrupted turn, and return at once."""
         self._start(lambda: self.loop.go_on(on_event=self._transcript.take), None)
 
     def sessions(self) -> list[str]:
-        """Return the sessions of the home, the newest first."""
+        """Return the ids of all sessions in the loop's directory, the newest first."""
         return [path.name for path in reversed(session_directories(self.loop.session.home)[0])]
 
     def resume(self, id: SessionId | str) -> None:
@@ -100,12 +100,12 @@ class ChatPanel(Panel):
         Parameters
         ----------
         id : SessionId or str
-            The session to resume.
+            Id of the session to resume.
 
         Raises
         ------
         LoopkitError
-            If :func:`loopkit.resume` raises it. The panel then keeps its session.
+            If the session cannot be resumed, as for :func:`loopkit.resume`. The panel then keeps its current session.
         """
         self._must_be_idle()
         own = self.loop.session.id
@@ -128,7 +128,7 @@ class ChatPanel(Panel):
 
     def _start(self, ask: Callable[[], Turn], text: str | None) -> None:
         self._must_be_idle()
-        if self._length != self._records():  # a cell used the loop directly
+        if self._length != self._records():  # other code used the loop directly
             self._read()
         if text is not None:
             self._transcript.asked(text)
@@ -150,7 +150,7 @@ class ChatPanel(Panel):
         return sum(len(epoch.records) for epoch in self.loop.session.epochs)
 
     def _read(self) -> None:
-        """Build the transcript from the log."""
+        """Build the transcript again from the log of the session."""
         self._transcript = ChatTranscript(record for epoch in self.loop.session.epochs for record in epoch.records)
         self._length = self._records()
 

@@ -1,6 +1,6 @@
 """``LogExplorer``: browse the sessions, epochs and requests of logs, with a plot and the details of one request.
 
-Only the rows of the current page become widgets, however large the logs are.
+Only the rows of the current page become widgets, so the panel stays fast with large logs.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ __all__ = ["LogExplorer"]
 
 
 class LogExplorer(Panel):
-    """Browse logs in a cell: sessions, epochs, requests, and why a request lost its cache.
+    """A panel to browse logs: sessions, their epochs and requests, and why a request lost cached tokens.
 
     Parameters
     ----------
     home : str, Path, Session, an iterable of these, or Logs
-        What to load, as for :func:`loopkit.load`. Logs that are loaded already are used as they are.
+        What to load, as for :func:`loopkit.load`, or logs that are loaded already.
     rows : int
         Rows per page.
     errors : "raise" or "report"
-        Whether a damaged log raises or is reported in ``logs.problems``, as for :func:`loopkit.load`.
+        ``"raise"`` stops at a damaged log; ``"report"`` lists it in ``logs.problems``, as for :func:`loopkit.load`.
 
     Attributes
     ----------
     logs : Logs
-        The logs.
+        The loaded logs.
     session, epoch, request
-        Current selection, or None. See :meth:`open`.
+        The current selection; None for levels at which nothing is selected. Change it with :meth:`open`.
     page : int
         Number of the current page, from 1.
 
@@ -85,7 +85,7 @@ class LogExplorer(Panel):
         self.reload()
 
     def reload(self) -> None:
-        """Load the logs again and show all sessions."""
+        """Load the logs again and show the list of sessions."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.logs = self.home if isinstance(self.home, Logs) else load(self.home, errors=self.errors)
@@ -105,7 +105,7 @@ class LogExplorer(Panel):
         epoch : int, optional
             Show the requests of this epoch.
         request : int, optional
-            Show this request: the messages it added, the response, and the cause of a loss with the differing bytes.
+            Show this request: the messages that it added, the response, and for a loss its cause and the bytes that differ.
 
         Raises
         ------
@@ -130,12 +130,12 @@ class LogExplorer(Panel):
         self.turn_to(page)
 
     def up(self) -> None:
-        """Show the level above: the epochs if there are several, otherwise the sessions."""
+        """Show the list above the current one: the epochs of the session if it has several, otherwise the sessions."""
         several = self.session is not None and self.epoch is not None and len(epochs_of(self.logs, self.session)) > 1
         self.open(self.session if several else None)
 
     def turn_to(self, page: int) -> None:
-        """Show another page, or the nearest one that exists.
+        """Show another page of the current list, or the nearest page that exists.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class LogExplorer(Panel):
 
     @property
     def pages(self) -> int:
-        """Number of pages at this level."""
+        """Number of pages of the current list."""
         return max(1, -(-len(self._frame) // self.rows))
 
     def _details(self, session: str, epoch: int, request: int) -> list[PageBlock]:
@@ -186,7 +186,7 @@ class LogExplorer(Panel):
         previous = self._button("‹", lambda: self.turn_to(self.page - 1))
         following = self._button("›", lambda: self.turn_to(self.page + 1))
         bar = [self._button("Up", self.up), previous, following, self._button("Refresh", self.reload), self._above]
-        # the first line is the header
+        # the first line of the table is the header; clicks on it are disabled
         self._lines = [self._button("", partial(self._open_row, place)) for place in range(-1, self.rows)]
         for line in self._lines:
             line.style.font_family, line.layout.margin = "monospace", "0"
@@ -197,9 +197,9 @@ class LogExplorer(Panel):
         return ipw.VBox([ipw.HBox(bar), beside, self._below])
 
     def _open_row(self, place: int) -> None:
-        """Open the row at `place` of the page."""
+        """Open the session, epoch or request in row `place` of the page, from 0."""
         if place >= len(self._shown()):
-            return  # a second click, after the page has changed
+            return  # the page changed before a second click arrived
         row = self._shown().iloc[place]
         if self.session is None:
             self.open(row["session"])
@@ -209,7 +209,7 @@ class LogExplorer(Panel):
             self.open(self.session, self.epoch, int(row["request"]))
 
     def _draw(self) -> None:
-        """Update the plot if the page has other sessions than it shows."""
+        """Draw the plot again if the sessions of the page are not those that it shows."""
         sessions = self._to_plot()
         if sessions != self._plotted:
             self._plot.value, self._plotted = self._picture(sessions), sessions

@@ -16,21 +16,21 @@ NAMES = {"prompt_tokens": "prompt", "read_tokens": "processed", "cached_tokens":
 
 
 def sessions_of(logs: Logs) -> pd.DataFrame:
-    """Return one row per session and replay, with the sums of its epochs."""
+    """Return a frame with one row per session and replay. Its tokens are the sums over its epochs."""
     sums = logs.epochs.groupby("session", sort=False)[TOKENS].sum(min_count=1)
     named = logs.sessions[["session", "source", "variant", "epochs", "requests"]]
     return named.join(sums, on="session").rename(columns=NAMES)
 
 
 def epochs_of(logs: Logs, session: str) -> pd.DataFrame:
-    """Return one row per epoch of a session."""
+    """Return a frame with one row per epoch of a session."""
     found = logs.epochs
     found = found.loc[found["session"] == session, ["epoch", "end_reason", "turns", "requests", *TOKENS]]
     return found.rename(columns=NAMES)
 
 
 def requests_of(logs: Logs, session: str, epoch: int) -> pd.DataFrame:
-    """Return one row per request of an epoch, with the cause of its loss."""
+    """Return a frame with one row per request of an epoch, with its tokens and the cause of its loss."""
     found = logs.usage
     found = found.loc[(found["session"] == session) & (found["epoch"] == epoch)]
     found = found.merge(logs.cache_loss[["session", "epoch", "request", "cause"]], "left", ["session", "epoch", "request"])
@@ -39,7 +39,7 @@ def requests_of(logs: Logs, session: str, epoch: int) -> pd.DataFrame:
 
 
 def cells(frame: pd.DataFrame) -> list[list[str]]:
-    """Return the rows of a frame as text. Missing values are empty.
+    """Return the cells of each row of a frame as text. A missing value is an empty text.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Pages of blocks and tables, rendered as plain text or HTML with the same content.
 
-This is the only module of the package that writes HTML. Every text is cut to a maximum length and escaped.
+Only this module of the package writes HTML. It cuts every text to a maximum length and escapes it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _STYLE = 'style="white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.5"'
 
 
 class PageBlock(NamedTuple):
-    """Text with a heading."""
+    """A paragraph of a page: a heading and a text."""
 
     head: str
     text: str = ""
     folded: bool = False
-    "Whether HTML shows only the heading until the reader opens it."
+    "True if HTML shows only the heading until the reader opens the block."
 
 
 class Table(NamedTuple):
-    """A header and rows of short texts."""
+    """A table of short texts: the header and the rows."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -64,7 +64,7 @@ def as_text(page: Page) -> str:
 
 
 def table_lines(table: Table) -> list[str]:
-    """Return the header and each row as aligned lines."""
+    """Return one line of text for the header and each row, with aligned columns."""
     rows, right = _cells(table)
     widths = [max(map(len, column)) for column in zip(*rows)]
     padded = ((cell.rjust(wide) if end else cell.ljust(wide) for cell, wide, end in zip(row, widths, right)) for row in rows)
@@ -72,7 +72,7 @@ def table_lines(table: Table) -> list[str]:
 
 
 def _cells(table: Table) -> tuple[list[list[str]], list[bool]]:
-    """Return the header and rows ready to show, and which columns are numeric and right-aligned."""
+    """Return header and rows with their texts cut and cleaned, and for each column whether it is numeric."""
     rows = [[shown(cell.replace("\n", "·").replace("\t", "·"), CELL) for cell in row] for row in (table.header, *table.rows)]
     return rows, [all(not cell or cell[0] in "0123456789-" for cell in column[1:]) for column in zip(*rows)]
 

@@ -1,6 +1,6 @@
 """``Replay``: measure variants of a session's requests from a notebook cell, and watch the table fill in.
 
-:func:`loopkit.replay.compare` runs in a background thread.
+The panel runs :func:`loopkit.replay.compare` in a background thread.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ COLUMNS: Final = {"variant": "variant", "requests": "requests", **_TOKENS, **_TI
 
 
 class Replay(Panel):
-    """Compare in a cell what each variant of a session's requests costs.
+    """A panel to measure what each variant (a deliberate change) of a session's requests costs.
 
     Parameters
     ----------
     session : Session
         Session to replay.
     server : Server
-        Server to measure on. For an embedded server, each run starts a new one with the same settings.
+        Server to measure on. If it is an embedded server, each run starts a new one with the same settings.
     home : str or Path, optional
-        Directory of ``replays/``. By default the session's home.
+        Directory in which ``replays/`` is created. By default, the loopkit directory of the session.
 
     Attributes
     ----------
     frame : DataFrame or None
-        Rows of the finished runs, as from :func:`loopkit.replay.compare`. Until the first run ends, those of the last comparison.
+        Rows of the finished runs, as from :func:`loopkit.replay.compare`. Until the first run of a comparison ends, the rows of
+        the comparison before it.
 
     Examples
     --------
@@ -81,21 +82,21 @@ class Replay(Panel):
         self._done, self._total, self._cancellation = 0, total, Cancellation()
 
     def run(self, variants: Sequence[str], repeats: int = 1) -> None:
-        """Measure in the background, like :func:`loopkit.replay.compare`. Call :meth:`wait` to wait for the end.
+        """Run :func:`loopkit.replay.compare` in the background and return at once. Call :meth:`wait` to wait for the end.
 
         Parameters
         ----------
         variants : sequence of str
-            Names of variants.
+            Names of the variants, such as ``"clock_in_system"``.
         repeats : int
-            Runs of each variant.
+            Number of runs of each variant.
 
         Raises
         ------
         LoopBusy
-            If this panel is measuring.
+            If this panel is already measuring.
         InvalidConfig
-            If a variant does not exist. The last result is kept.
+            If a variant does not exist. The panel then keeps its last result.
         """
         if self.running:
             raise LoopBusy(self.session.id)
@@ -143,7 +144,7 @@ class Replay(Panel):
     def _page(self) -> Page:
         if not self._rows:
             return [PageBlock("variants", ", ".join(CHOICE))]
-        known = [column for column in zip(COLUMNS.values(), *self._rows) if any(column[1:])]  # one repeat has no interval
+        known = [column for column in zip(COLUMNS.values(), *self._rows) if any(column[1:])]  # one repeat: no interval
         header, *rows = zip(*known)
         return [Table(header, rows)]
 

@@ -22,12 +22,12 @@ __all__ = ["conversation", "loss"]
 
 
 def conversation(session: Session, epoch: int, request: int) -> Iterator[PageBlock]:
-    """Yield the messages that a request added, the response, and how its bytes differ from the previous request.
+    """Yield blocks for the messages that a request added, its response, and how its body differs from the previous body.
 
     Parameters
     ----------
     session : Session
-        A session; one opened with :meth:`Session.read` is enough.
+        The session. A session opened with :meth:`Session.read` is sufficient.
     epoch, request : int
         Numbers of the epoch (from 0) and of the request (from 1).
     """
@@ -43,7 +43,7 @@ def conversation(session: Session, epoch: int, request: int) -> Iterator[PageBlo
 
 
 def _records(epoch: Epoch, request: int) -> tuple[list[LogRecord], list[LogRecord]]:
-    """Return the messages that a request added, starting with the previous response, and its response."""
+    """Return the messages that a request added and its response. The added messages start with the previous response."""
     messages: list[LogRecord] = []
     since = 0
     for record in epoch.records:
@@ -76,7 +76,7 @@ def _bytes(session: Session, epoch: int, request: int) -> Iterator[PageBlock]:
 
 
 def loss(row: Mapping[Any, Any]) -> Iterator[PageBlock]:
-    """Yield the cause, the differing bytes and the evidence of a row of ``logs.cache_loss``."""
+    """Yield blocks for a row of ``logs.cache_loss``: the cause, what to do, the bytes that differ, and the evidence."""
     known: dict[str, Any] = {name: None if pd.isna(value) else value for name, value in row.items()}
     yield PageBlock(
         "lost", lost_line(known["lost_tokens"], known["cause"], known["certainty"], known["fixable_by"], known["location"])

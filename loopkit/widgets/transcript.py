@@ -17,12 +17,12 @@ from loopkit.widgets.rendering import PageBlock
 __all__ = ["ChatTranscript", "lost_line"]
 
 KEPT = 200
-"Maximum number of blocks. The log has all of them."
+"Largest number of finished blocks. Older blocks are dropped; the log still contains their records."
 INTERRUPTED = "the unfinished response was not logged. Ask again, or press Continue if tool results wait for a response"
 
 
 class ChatTranscript:
-    """Blocks of a conversation.
+    """The conversation of a session as page blocks. It can be updated in one thread and read in another.
 
     Parameters
     ----------
@@ -67,19 +67,19 @@ class ChatTranscript:
         return [part for part in parts if part.text]
 
     def counts(self) -> list[tuple[str, str]]:
-        """Return the token totals as names and values."""
+        """Return the token totals of all requests as pairs of name and text; empty before the first request."""
         return [*_counts(self.usage), ("lost", f"{self.lost_tokens:,}")] if self.requests else []
 
     def asked(self, text: str) -> None:
-        """Add a user message."""
+        """Add a block with a message of the user."""
         self._add(PageBlock("you", text))
 
     def note(self, text: str) -> None:
-        """Add a note."""
+        """Add a block with a note, such as a warning."""
         self._add(PageBlock("note", text))
 
     def take(self, event: TurnEvent | LogRecord) -> None:
-        """Add an event or a log record."""
+        """Update the blocks with an event of a running turn or with a record of a log."""
         with self._lock:
             self._take(event)
 
@@ -138,7 +138,7 @@ class ChatTranscript:
             self._add(PageBlock("stopped", "; ".join(filter(None, (reason, then)))))
 
     def ended(self) -> None:
-        """Finish the turn, also after an error."""
+        """Finish the blocks of the turn. Call this after every turn, also after an error."""
         with self._lock:
             self._settle()
 
@@ -160,7 +160,7 @@ def _counts(usage: Usage) -> list[tuple[str, str]]:
 
 
 def lost_line(tokens: int, cause: str | None, certainty: str | None, fixable_by: str | None, location: str | None) -> str:
-    """Return the lost tokens and their cause as text.
+    """Return a sentence with the lost tokens, their cause, and details in brackets.
 
     Examples
     --------
