@@ -47,7 +47,7 @@ class Server:
     url : str
         Base URL, without key, password and ``/v1``.
     engine, build, model : str or None
-        Engine, its version and the model's name, as far as the server reports them.
+        Name of the engine, version of the engine, and name of the model. None if the server does not report it.
     context_size : int or None
         Largest number of tokens in one conversation: prompt and completion together.
     slot_count : int or None

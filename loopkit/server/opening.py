@@ -102,7 +102,7 @@ def serve(
     slot_dir: Path | None = None,
     **parameters: Any,
 ) -> Server:
-    """Start llama.cpp's own server in a child process that only this process can reach.
+    """Start an embedded server: llama.cpp's own server in a child process, with a random API key that only this process has.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def serve(
         wire,
         Detected(LlamaCpp.name, child.build, file.name, context_size, slots),
         child,
-        # With one KV buffer, idle slots are cleared: a pinned session would lose its cache at every turn.
+        # If the slots share one KV buffer, llama.cpp clears idle slots. A session with a reserved slot would then lose its cache.
         slot_pool=None if unified else SlotPool(slots),
         unified=unified,
         host_cache_mib=cache_ram_mib,

@@ -53,7 +53,7 @@ _RESERVED = (
 
 
 class _InvalidError(Exception):
-    """A parameter that is unknown, reserved or of the wrong type."""
+    """Raised for a parameter that is unknown, set only by loopkit, or of the wrong type."""
 
 
 def _exit(private: str | None) -> NoReturn:
@@ -102,7 +102,7 @@ def _set(params: Any, name: str, value: Any) -> None:
     Raises
     ------
     _InvalidError
-        The parameter or its value cannot be used.
+        The parameter is unknown or set only by loopkit, or its value is invalid.
     """
     if name in _ARGUMENTS:
         raise _InvalidError(f"this parameter {_ARGUMENTS[name]}")

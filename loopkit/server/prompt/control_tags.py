@@ -29,7 +29,8 @@ __all__ = ["server_tags"]
 _CHUNK = 50_000  # token ids in one request
 _NEAR = 80  # largest distance in characters from a text to its delimiter; between them may be a role's name and a line break
 _SWITCHES = ("/no_think", "/think")  # some templates delete these words without a literal call of `replace`
-# A user-defined token remains one token in all of these contexts. A merge of ordinary tokens is split in some of them.
+# These contexts distinguish user-defined tokens from ordinary ones. In place of the space, a user-defined token remains one
+# token in every context. An ordinary token with the same text is split in some of them.
 _CONTEXTS = ("- -", "a a", "< >", "[ ]", "| |", "/ /", "0 0", ". .", '" "', "( )")
 _PLAIN = "<[^<>\\s\"'{}(),;]{1,64}>|\\[[^\\[\\]\\s\"'{}(),;]{1,64}\\]"
 _ROLES = ("system", "user", "assistant", "tool")

@@ -36,7 +36,7 @@ class Channel:
         self.owner = os.getpid()
         self.is_new = True
         "False while a request uses a connection that an earlier request opened."
-        self._sockets: list[socket.socket] = []  # at most one
+        self._sockets: list[socket.socket] = []  # empty, or the socket of the connection
         self._cancellation: Cancellation | None = None
         for transport in (client._transport, *client._mounts.values()):
             if isinstance(transport, httpx.HTTPTransport):
