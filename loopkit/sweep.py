@@ -111,7 +111,7 @@ def run(
     executor : concurrent.futures.Executor, optional
         Runs the points: threads, processes, or Dask's ``client.get_executor()``. By default they run one after another.
     progress : bool, optional
-        Whether to show a progress bar. By default it appears after 2 seconds, in a terminal or notebook.
+        True to show a progress bar. By default, it appears after 2 seconds if the sweep runs in a terminal or notebook.
 
     Returns
     -------
@@ -282,7 +282,7 @@ def _outcomes(executor: Executor | None, calls: list[_Call]) -> Generator[bytes,
         for future in as_completed(waiting):
             try:
                 yield future.result()
-            except (BrokenExecutor, CancelledError):  # no executor is left for the other points
+            except (BrokenExecutor, CancelledError):  # the executor has ended, so the other points cannot run
                 raise
             except Exception as error:  # noqa: BLE001  the executor lost this point, for example by killing its worker
                 _, run, key, parameters = waiting[future]

@@ -18,7 +18,7 @@ def print_lines(lines: Iterable[object]) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print text from outside at once, with control characters replaced, because a terminal would execute them."""
+    """Print text from outside at once, with control characters replaced, because a terminal would obey them."""
     print(shown(text, len(text)), flush=True)
 
 

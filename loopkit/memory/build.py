@@ -78,9 +78,9 @@ class _Step(NamedTuple):
     """The evidence that one step reads."""
 
     chunk: Sha256Hash
-    "Hash that identifies the evidence in the key of the step: of the chunk, or of a query's node in a synthesis."
+    "Hash of the chunk or, in a synthesis, of a query's node. It is part of the key under which the step is stored."
     parent: Sha256Hash
-    "Hash of the node whose text the model reads; it becomes a parent of the new node."
+    "Hash of the node whose text the model reads. This node becomes a parent of the new node."
 
 
 def opening(level: Level, about: str) -> str:

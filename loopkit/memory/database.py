@@ -149,7 +149,7 @@ def record_keys(project: str, record: Record) -> list[bytes]:
     """Return the one or two keys of a record, by which it is recognised when it is ingested again.
 
     Two records of a project are the same if they share a key. The first key covers text, source and offset. The second covers
-    text, role and time, whatever the file; records without a time do not have it.
+    text, role and time, whatever the file. A record without a time has only the first key.
     """
     fields: list[tuple[str | int, ...]] = [(project, record.text, record.provenance.source, record.provenance.offset)]
     if record.timestamp is not None:

@@ -42,7 +42,7 @@ class Lineage(NamedTuple):
 
 
 def nodes(db: sqlite3.Connection, only: Iterable[str] | None = None) -> pd.DataFrame:
-    """Return a frame with one row per node: all nodes in the order in which they were made, or the hashes in `only`."""
+    """Return a frame with one row per node, in order of creation. With `only`, just the nodes with these hashes."""
     sql = f"SELECT {', '.join(NODES)} FROM node"  # noqa: S608  names of our own
     if only is None:
         return _frame(NODES, db.execute(f"{sql} ORDER BY seq"))
@@ -58,7 +58,7 @@ def edges(db: sqlite3.Connection, only: Iterable[str] | None = None) -> pd.DataF
 
 
 def lineage(db: sqlite3.Connection, sha256: str, evidence: Iterable[Evidence]) -> Lineage:
-    """Return the lineage of a node. `evidence` is the result of :func:`loopkit.memory.recall.trace` for it."""
+    """Return the lineage of a node. `evidence` is the result of :func:`loopkit.memory.recall.trace` for the node."""
     names = ancestors(db, sha256)
     rows = ((each.node, each.source, each.path, each.offset, str(each.role), each.text) for each in evidence)
     return Lineage(nodes(db, names), edges(db, names), _frame(EVIDENCE, rows))

@@ -42,7 +42,7 @@ BUDGET = 1_024
 class Memory:
     """The memory of past sessions in a loopkit directory. Open one with :func:`loopkit.memory.open`.
 
-    Its nodes have three levels: evidence from transcripts (L0), a memory built for each question (L1), a synthesis (L2).
+    A memory has nodes of three levels: evidence from transcripts (L0), a memory for each question (L1), a synthesis (L2).
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ class Memory:
     def write(self, project: ProjectId | str, budget: int = BUDGET) -> Path:
         """Write the memory block of a project to ``<home>/memory/core.md``.
 
-        The system prompt of the next epoch includes this file. It contains one project: the project that was written last.
+        The system prompt of the next epoch includes this file. The file contains one project: the one written last.
 
         Parameters
         ----------

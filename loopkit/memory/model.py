@@ -38,7 +38,7 @@ def counter(server: Server | None) -> Count:
 class ServerModel:
     """A callable that sends each prompt to a server and returns the text of the response.
 
-    Use it in a ``with`` block to reserve a slot of the embedded server for it.
+    In a ``with`` block, all its requests use one reserved slot of the embedded server.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ def canonical(domain: str, *fields: str | int | None) -> bytes:
     -------
     bytes
         For the domain and each field: a letter for the type (``t``, ``i``, ``n``), the length in eight bytes, and the value.
-        Text is UTF-8, a number its digits, and None is empty.
+        The value is text in UTF-8, the digits of a number, or empty for None.
 
     Raises
     ------

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 COMMON = 1_000
-"If nodes with any of the words are searched, words that occur in more nodes than this are ignored, because they cost time."
+"If too few nodes contain all words, nodes with any of them are searched; words in more nodes than this are then ignored."
 
 PRINTED = 8
 "Number of hash digits that are printed, and the least that :func:`find_node` accepts."

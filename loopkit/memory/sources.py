@@ -56,7 +56,7 @@ class RefusedLine(NamedTuple):
     line: int
     "Number of the line, from 1."
     why: str
-    "What is wrong with it."
+    "What is wrong with the line."
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.why}"
@@ -209,7 +209,7 @@ def listen(path: Path, take: Callable[[BinaryIO], object]) -> Iterator[None]:
     path : Path
         Path of the socket, which is created here and removed at the end. Only its owner can connect.
     take : callable
-        Called with each connection's stream. Its result is sent back as one JSON line.
+        Called with the stream of each connection. The returned value is sent back as one line of JSON.
 
     Raises
     ------

@@ -88,7 +88,7 @@ class Store:
                 if _has_tables(db) and _place(db).offset == self._size():
                     yield db
                     return
-        with self.writing():  # this catches up with the lines
+        with self.writing():  # opening it adds the missing lines to the index
             pass
         with self._connected() as db:
             yield db
@@ -137,7 +137,7 @@ class Store:
                 self._salvage()
             try:
                 self._remake()
-            except LogError:  # not a database, or a broken one
+            except LogError:  # the file is not a database, or is damaged
                 for suffix in ("", "-wal", "-shm", "-journal"):
                     remove_file(Path(f"{self.database}{suffix}"))
                 self._remake()
@@ -213,7 +213,7 @@ class Store:
         return place
 
     def _apply_lines(self, db: sqlite3.Connection, place: Place) -> Place:
-        """Check the lines from a place on and add them to the index. Return the place where they end."""
+        """Check the lines after `place` and add them to the index. Return the place after the last line."""
         try:
             for block in checked_blocks(self.lines, start=place):
                 offset = block.offset

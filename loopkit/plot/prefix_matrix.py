@@ -64,7 +64,7 @@ class Matrix(NamedTuple):
 
     @property
     def shares(self) -> NDArray[np.float32]:
-        """Shared prefix of each pair, as a share (0 to 1) of the prompt of its row. NaN if that prompt is empty."""
+        """Length of each shared prefix divided by the length of the prompt of the row (0 to 1); NaN for an empty prompt."""
         sizes = self.shared.diagonal()[:, None]
         found: NDArray[np.float32] = np.full(self.shared.shape, np.nan, np.float32)
         return np.divide(self.shared, sizes, out=found, where=sizes > 0, casting="unsafe")

@@ -25,7 +25,7 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
 }
 
 PLAIN: Final[Mapping[str, Any]] = {"parse_math": False, "usetex": False}
-"Settings of matplotlib for text from outside, so that it is shown as it is and not parsed as mathematics."
+"Settings of matplotlib for text from outside, so that it is never parsed as mathematics."
 
 
 def new_axes(width: float = 9.5, height: float = 4.2) -> Axes:

@@ -1,6 +1,6 @@
 """The figure ``compare``: tokens, time to first token and causes of losses of replay variants, side by side.
 
-Each bar is one variant. Its token numbers are summed over the requests of a run; the bar shows the median of the repeats.
+Each bar is one variant. Token numbers are summed over the requests of a run, and the bar shows the median of the repeats.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARTS = ("new", "lost", "unknown", "reused")
 
 
 class Bar(NamedTuple):
-    """Values of one variant: medians of its repeats, for some values also the lowest and highest, and causes of losses."""
+    """Values of one variant over its repeats: tokens, time to first token, and causes of losses."""
 
     name: str
     parts: dict[str, float]

@@ -252,7 +252,7 @@ class _Connection:
         self._writer.write(head % (status, len(body)) + body)
         self.end()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REFUSAL_TIMEOUT):  # read what the client still sends, or it would not read this
+            async with asyncio.timeout(REFUSAL_TIMEOUT):  # a client may send its whole request before it reads
                 while await self.read():
                     pass
         await self.finish()

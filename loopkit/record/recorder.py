@@ -178,7 +178,7 @@ class Recorder:
         except (SessionIOError, EncodeError, ValueError) as error:
             self.missed += 1
             _log.warning("Request %d (POST %s) was passed on but not recorded. %s", number, exchange.path, error)
-            if isinstance(error, SessionIOError) and error.doing != "append":  # the end of the file is unknown
+            if isinstance(error, SessionIOError) and error.doing != "append":  # how the file ends is unknown
                 self._file.close()
                 self._file = self._new_file()
 

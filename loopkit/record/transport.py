@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 from loopkit.record.recorder import Ending, ObservedExchange, Recorder
 from loopkit.reprs import counted
 
-if TYPE_CHECKING:  # for type checkers, a subclass of both libraries' classes; neither must be installed to run
+if TYPE_CHECKING:  # type checkers see a subclass of both libraries' classes; at run time neither library is needed
     import httpx
     import httpx2
 
@@ -146,7 +146,7 @@ def _library(request: Any) -> ModuleType:
 def _ending(error: BaseException) -> Ending:
     """Return how an exchange ended, given its error: ``cut`` by the server, or ``hung_up`` by the client.
 
-    Ctrl-C, cancelled tasks and closed generators raise errors that are not an `Exception`; these are the client's.
+    Ctrl-C, cancelled tasks and closed generators raise errors that are not an `Exception`; they mean that the client hung up.
     """
     return "cut" if isinstance(error, Exception) else "hung_up"
 

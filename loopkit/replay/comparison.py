@@ -191,7 +191,7 @@ def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 class _Ready(NamedTuple):
-    """A server for one run, how its cache was emptied (None if it was not), and why it could not be emptied."""
+    """A server for one run, how the cache was emptied (None if it was not), and why it could not be emptied."""
 
     server: Server
     cold_by: str | None

@@ -34,7 +34,7 @@ class Panel:
         "True while background work is running."
         self.closed = False
         self._widgets: list[ipw.Widget] = []
-        "The root widget and all its descendants."
+        "The root widget and all widgets inside it; empty until the panel is displayed."
         self._painting = threading.Lock()
         self._thread = threading.Thread()
 
@@ -151,7 +151,7 @@ class Panel:
         Returns
         -------
         bool
-            True if the work has ended. It may continue, for example because a running tool cannot be stopped from outside.
+            True if the work has ended. False if it still runs, for example because a running tool cannot be stopped.
         """
         until = time.monotonic() + seconds
         while self.running and time.monotonic() < until:

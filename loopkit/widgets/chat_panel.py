@@ -134,7 +134,7 @@ class ChatPanel(Panel):
             self._transcript.asked(text)
 
         def work() -> None:
-            self.turn, self._length = None, -1  # a failed turn may be missing from the log: the next one reads it again
+            self.turn, self._length = None, -1  # a failed turn may not be logged, so the next turn reads the log again
             try:
                 self.turn = ask()
                 self._length = self._records()
@@ -176,7 +176,7 @@ class ChatPanel(Panel):
         self._list = ipw.Dropdown(layout={"width": "22em"}, **sessions)
         self._resume = self._button("Resume", lambda: self.resume(self._list.value or ""))
         refresh = self._button("Refresh", self._refresh)
-        # a reversed column keeps its last line in view
+        # a box with reversed column order stays scrolled to its last line
         below = {"display": "flex", "flex_flow": "column-reverse", "max_height": "32em", "overflow": "auto"}
         conversation = ipw.Box([ipw.VBox([self._past, self._now], layout={"flex": "0 0 auto"})], layout=below)
         asking = ipw.HBox([self._text, self._send, self._stop, self._go_on])

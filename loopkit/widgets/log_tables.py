@@ -16,7 +16,7 @@ NAMES = {"prompt_tokens": "prompt", "read_tokens": "processed", "cached_tokens":
 
 
 def sessions_of(logs: Logs) -> pd.DataFrame:
-    """Return a frame with one row per session and replay. Its tokens are the sums over its epochs."""
+    """Return a frame with one row per session and replay. Tokens are summed over the epochs."""
     sums = logs.epochs.groupby("session", sort=False)[TOKENS].sum(min_count=1)
     named = logs.sessions[["session", "source", "variant", "epochs", "requests"]]
     return named.join(sums, on="session").rename(columns=NAMES)
