@@ -27,7 +27,7 @@ HOME = ("sessions", "replays", "memory", "slots", "sweeps", "recordings")
 LOGS = (".jsonl", ".json", ".eval", ".log", ".jsonl.gz")
 "Suffixes of log files in a directory that is not a home."
 PARTS = "parts.parquet"
-"The file that marks a directory written by ``to_parquet``."
+"Name of the file that marks a directory written by ``to_parquet``."
 HINT = "Give a home, session, log, directory of logs or pattern"
 
 
@@ -47,7 +47,7 @@ class File(NamedTuple):
 
     path: Path
     scanned: bool = False
-    "Whether the search found it in a directory of other tools' files, so that it may not be a log."
+    "True if the search found the file in a directory of other tools' files. Such a file may not be a log."
 
 
 Found: TypeAlias = "File | Problem | LogError | SessionIOError"

@@ -17,7 +17,7 @@ __all__ = ["Gate", "gate"]
 
 
 class Gate(NamedTuple):
-    """Result of `gate`."""
+    """Result of `gate`: whether logs lost too many cached tokens, and why."""
 
     ok: bool
     "True if at least one request reports cached tokens, and no more tokens were lost than allowed."

@@ -45,7 +45,7 @@ def read_each(
 
 
 def _read_batch(files: Sequence[File], errors: Errors = "raise") -> list[Read | LoopkitError]:
-    """Read several files in one call. An error is returned as the last item."""
+    """Read several files. If a file raises an error, the error is the last item of the result, and the rest is not read."""
     results: list[Read | LoopkitError] = []
     for file in files:
         try:

@@ -59,7 +59,7 @@ def merge(parts: Sequence[Part], problems: Iterable[Problem], errors: Errors) ->
 
 
 def _files_of(part: Part) -> Iterator[str]:
-    """Yield the file that a part was read from, and its baseline file."""
+    """Yield the path of the file from which a part was read, and of its baseline file if the part is an epoch of loopkit."""
     if part.source != "loopkit":
         yield part.path
     else:

@@ -33,7 +33,7 @@ class Problem(msgspec.Struct, frozen=True):
     kind: str
     "``torn``, ``unreadable``, ``not_a_log``, ``impossible_reuse``, ``baseline`` or ``left_out``; other formats may add kinds."
     why: str
-    "What is wrong."
+    "What is wrong, as text for the user."
     affected: int = 1
     "Number of damaged lines, or of entries left out."
 

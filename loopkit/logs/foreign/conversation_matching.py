@@ -36,11 +36,11 @@ class Placement(NamedTuple):
     """The conversation of a request, and its place in this conversation."""
 
     conversation: int
-    "Number of the conversation, from 0 in order of their starts."
+    "Number of the conversation, from 0. Conversations are numbered in the order of their first requests."
     follows: int | None
     "Number of the request that it follows, from 0 in the order of the calls. None if it follows no other request."
     new: list[bytes]
-    "Messages that are new to the conversation, in order."
+    "Messages of the request that the conversation did not contain before, in order."
 
 
 class ConversationMatcher:

@@ -44,7 +44,7 @@ class RequestRow(Struct, eq=False):
 
 
 class LoggedEpoch(Struct, eq=False):
-    """A part of a conversation between two compactions."""
+    """The part of a conversation between two compactions, which replace the history by a summary."""
 
     number: int
     rows: list[RequestRow]
@@ -166,7 +166,7 @@ class ConversationTrees:
         return epoch
 
     def _add_orphans(self, parent: str) -> None:
-        """Add entries whose parent is not in the file."""
+        """Add the entries whose parent has this id, which is not in the file."""
         for entry in self._waiting.pop(parent):
             lost = not isinstance(entry, CompactionEntry)
             if lost:
@@ -200,7 +200,7 @@ class ConversationTrees:
         return session, epoch, turn, previous, entry.time or time
 
     def _row(self, before: Position, request: RequestEntry) -> RequestRow:
-        """Return the row of a request: a new one, or the existing one with the same key."""
+        """Return the row of a request: a new row, or the existing row if a request with the same key was added before."""
         _, epoch, turn, previous, time = before
         row = None if request.key is None else self._rows_by_key.get(request.key)
         if row is not None:

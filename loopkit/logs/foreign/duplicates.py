@@ -124,7 +124,10 @@ def _select_requests(make: MakeRequests, rows: frozenset[int]) -> Iterator[Obser
 
 
 def _rename_sessions(parts: Iterable[Part]) -> list[Part]:
-    """Return the parts with sessions renamed, so that no two files share a session id."""
+    """Return the parts. If several files have the same session id, the sessions of all but the first are renamed.
+
+    Sessions and replays of loopkit keep their names.
+    """
     paths: dict[str, list[str]] = {}
     named = []
     for part in parts:

@@ -96,7 +96,7 @@ class TextDigest:
 
     @property
     def sha256(self) -> str:
-        """The hash in the form of `loopkit.encoding.sha256`."""
+        """The SHA-256 of the message, as a hex string like that of `loopkit.encoding.sha256`."""
         return self._hash.hexdigest()
 
 
@@ -124,7 +124,7 @@ class RequestEntry(Link, frozen=True, kw_only=True, gc=False):
     is_side_chain: bool = False
     "True in a side chain, the log of a sub-agent. If the main conversation has the same response, this entry is a copy."
     response: str | None = None
-    "Id of the response, to find such copies."
+    "Id of the response, from which copies in side chains are found."
     is_copy: bool = False
     "True for a request copied from another file's history. Later requests may follow it, but only the original is counted."
     model: str | None = None
@@ -134,7 +134,7 @@ class RequestEntry(Link, frozen=True, kw_only=True, gc=False):
     sent: LogTime = None
     "Time at which the request was sent. If None, the time of the entry before this one is used."
     verdict: str | None = None
-    "The provider's own reason for a cache miss."
+    "Reason for a cache miss, as reported by the provider."
     missed_tokens: int | None = None
     "Number of tokens that missed the cache, as reported by the provider."
     kept_seconds: float | None = None
@@ -150,7 +150,7 @@ class RequestEntry(Link, frozen=True, kw_only=True, gc=False):
 
 
 class CompactionEntry(Link, frozen=True, kw_only=True, gc=False):
-    """A rewrite of the history, which starts an epoch. Its parent may be in another file."""
+    """A compaction: the history is replaced by a summary, and an epoch starts. Its parent may be in another file."""
 
 
 Entry: TypeAlias = ConversationStart | Link | MessageEntry | RequestEntry | CompactionEntry

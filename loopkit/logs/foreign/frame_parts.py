@@ -48,7 +48,7 @@ class Adapter(Protocol):
 
     @property
     def NAME(self) -> str:  # noqa: N802  # a constant of the module
-        """Name of the source in the frames."""
+        """Name of the format, as in the column ``source``."""
 
     def recognises(self, head: bytes) -> bool:
         """Return True if a file with these first bytes has this format."""
@@ -303,7 +303,7 @@ def _number(turn: LoggedTurn | None) -> int | None:
 
 
 def merge_messages(epoch: LoggedEpoch) -> Iterator[tuple[LoggedTurn | None, Record, str | None]]:
-    """Yield every message of an epoch with its turn and tool. The parts of one message are joined."""
+    """Yield every message of an epoch, as its turn, its record and the name of its tool. Parts of a message are joined."""
     parts: dict[str | int, list[tuple[LoggedTurn | None, MessageEntry]]] = {}
     for index, (turn, entry) in enumerate(epoch.messages):
         parts.setdefault(entry.key or index, []).append((turn, entry))

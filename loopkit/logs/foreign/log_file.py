@@ -18,7 +18,7 @@ TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:]', re.S)
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Open a file, decompressing gzip."""
+    """Open a file for reading bytes. A gzip file is decompressed."""
     file = path.open("rb")
     if file.peek(2)[:2] != GZIP_MAGIC:
         return file
@@ -27,7 +27,7 @@ def open_log(path: Path) -> BinaryIO:
 
 
 def read_range(path: Path, offset: int, size: int) -> bytes:
-    """Read bytes of a file, at an offset in its decompressed content."""
+    """Return ``size`` bytes of a file from an offset. For a gzip file, the offset is in the decompressed content."""
     with open_log(path) as file:
         file.seek(offset)
         return file.read(size)

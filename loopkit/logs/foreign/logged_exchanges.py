@@ -26,7 +26,7 @@ from loopkit.server.completion.usage import normalise
 __all__ = ["LoggedExchange", "embedded_json", "engine_name", "exchange_entries", "response_facts", "to_log_time"]
 
 SLOT_CANDIDATES = 8
-"Number of earlier requests that are listed as possible users of the slot."
+"Maximum number of earlier requests that are listed as other users of a request's slot."
 ROLES = {
     "user": Role.User,
     **dict.fromkeys(("system", "developer"), Role.System),
@@ -76,7 +76,7 @@ def exchange_entries(
     "Number of each request in the file, by group and number within the group."
     last: dict[str, str] = {}
     answered: list[tuple[str, int, Any]] = []
-    "Session, number and send time of each request."
+    "Session, number in the session and send time of each request so far."
     counts: Counter[str] = Counter()
     for number, exchange in enumerate(exchanges):
         group = exchange.session or source.path.stem

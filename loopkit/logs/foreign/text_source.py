@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 BLOCK = 1 << 16
 MAX_LINE_BYTES = 1 << 25
-"Longer lines are skipped."
+"Maximum length of a line. A longer line is skipped and becomes a problem."
 NEXT_VALUE = re.compile(rb"(?<=\n\})[ \t\r]*\n+(?=\{)")
 "Separator of two JSON values that each take several lines."
 BYTE_IN_MESSAGE = re.compile(r" \(byte (\d+)\)$")
@@ -62,11 +62,11 @@ class TextSource:
         self._faults: list[Problem] = []
         self._left_out: dict[str, int] = {}
         self._counted = 0, 1
-        "An offset, and the number of the line that starts there."
+        "Offset up to which lines were counted, and the number of the line that starts there."
 
     @property
     def problems(self) -> list[Problem]:
-        """All damaged lines, and one entry for each kind of data that was left out."""
+        """The problems found so far: one for each damaged line, and one for each kind of data that was left out."""
         counted = [Problem(str(self.path), None, None, "left_out", why, count) for why, count in self._left_out.items()]
         return self._faults + counted
 
@@ -150,7 +150,7 @@ class TextSource:
             raise SessionIOError(str(self.path), "read", describe(error)) from error
 
     def decode_lines(self, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
-        """Yield every line decoded, without its position. Faster than `decode_with_lines`."""
+        """Yield the decoded value of every line. Faster than `decode_with_lines`, which also yields the lines."""
         return chain.from_iterable(self._decode_blocks(decoder))
 
     def _decode_blocks(self, decoder: msgspec.json.Decoder[T]) -> Iterator[list[T]]:
@@ -193,7 +193,7 @@ class TextSource:
         return self.decode(decoder, line)
 
     def _sound_lines(self, offset: int, block: bytes) -> Iterator[TextLine]:
-        """Yield the sound lines of a block of whole lines. Only the last line of the file may lack its end."""
+        """Yield the valid lines of a block of whole lines. Only the last line of the file may lack a line feed."""
         first = number = self._number_at(offset)
         pieces = block.split(b"\n")
         cut = pieces.pop()
@@ -211,7 +211,7 @@ class TextSource:
                 self.add_fault(last, "the last line is incomplete", at_end=True)
 
     def _number_at(self, offset: int) -> int:
-        """Return the number of the line that starts at an offset. Lines are counted only on request."""
+        """Return the number of the line that starts at an offset. The lines before it are counted only by this call."""
         at, number = self._counted
         with open_log(self.path) as file:
             file.seek(at)
@@ -234,7 +234,7 @@ class TextSource:
         return False
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the file in blocks of whole lines with their offsets. Only the last line may lack its end."""
+        """Yield the file as blocks of whole lines, with the offset of each block. Only the last line may lack a line feed."""
         pieces: list[bytes] = []  # the pieces of an incomplete line
         offset = size = 0  # of that line; if it is too long, `size` also counts pieces that were dropped
         try:

@@ -50,7 +50,7 @@ def sessions(parts: Sequence[Part]) -> pd.DataFrame:
 
 
 def epochs(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
-    """Build the frame ``epochs``; ``requests`` is the frame ``usage``."""
+    """Build the frame ``epochs``. Its totals are computed from ``requests``, which is the frame ``usage``."""
     row = np.repeat(np.arange(len(parts)), [_rows(part.usage) for part in parts])
     names = ("session", "epoch", "end_reason", "baseline_sha256", "baseline_bytes", "slot")
     columns = {
@@ -64,7 +64,7 @@ def epochs(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
 
 
 def turns(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
-    """Build the frame ``turns``; ``requests`` is the frame ``usage``."""
+    """Build the frame ``turns``. Its totals are computed from ``requests``, which is the frame ``usage``."""
     lengths = [0 if part.turns is None else _rows(part.turns) for part in parts]
     of_turns = concatenate([part.turns for part in parts if part.turns is not None], _TURNS)
     before = np.cumsum([0, *lengths])
@@ -103,7 +103,7 @@ def usage(parts: Sequence[Part]) -> pd.DataFrame:
 
 
 def cache_loss(parts: Sequence[Part], requests: pd.DataFrame) -> pd.DataFrame:
-    """Build the frame ``cache_loss``; ``requests`` is the frame ``usage``."""
+    """Build the frame ``cache_loss``. Turns and times come from ``requests``, which is the frame ``usage``."""
     found = concatenate([part.losses for part in parts], _LOSSES)
     lengths = [_rows(part.losses) for part in parts]
     before = np.cumsum([0, *(_rows(part.usage) for part in parts)])[:-1]
@@ -145,7 +145,7 @@ def _totals(requests: pd.DataFrame, row: NDArray[Any], total: int) -> dict[str, 
 
 
 def share(part: Any, whole: Any) -> Any:
-    """Return ``part / whole``; missing where either is missing or the whole is 0."""
+    """Return ``part / whole`` for each row. The result is missing if one of them is missing, or if ``whole`` is 0."""
     return pd.Series(part, copy=False).div(pd.Series(whole, copy=False).where(lambda value: value > 0)).array
 
 
@@ -161,7 +161,7 @@ def _repeated(values: Sequence[str | None], lengths: Sequence[int]) -> Any:
 
 
 def _models(parts: Sequence[Part], lengths: Sequence[int]) -> Any:
-    """Return the model of each request. In a foreign log it may change within an epoch."""
+    """Return the model of each request. In another tool's log the model may change within an epoch."""
     if not any("model" in part.usage for part in parts):
         return _repeated([part.model for part in parts], lengths)
     own = [part.usage.get("model", np.repeat(np.array([part.model], object), length)) for part, length in zip(parts, lengths)]

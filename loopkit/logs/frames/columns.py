@@ -87,7 +87,7 @@ class Part:
     losses: Columns
     "One row per cache loss; ``row`` is the row of its request in ``usage``."
     turns: Columns | None = None
-    "One row per turn; None in a replay."
+    "One row per turn; None in a replay, which has no turns."
     messages: MakeMessages | None = None
     "Function that reads the messages, a ``functools.partial`` that can be pickled; None if the log contains no messages."
     problems: Sequence[Problem] = ()
@@ -97,7 +97,7 @@ class Part:
 
 
 class Codec(NamedTuple):
-    """How the values of one kind of column become an array."""
+    """Two functions that turn the values of one kind of column into an array."""
 
     pack: Callable[[tuple[Any, ...]], Sequence[bytes | str | None]]
     "Function that returns a compact form of the values of some records."
@@ -123,7 +123,7 @@ def _number_codec(dtype: np.dtype[Any], missing: float) -> Codec:
 
 def _pack_hashes(values: tuple[Any, ...]) -> Sequence[bytes | str | None]:
     text = "".join(values)
-    # A value that is not a hash is kept as it is.
+    # If some value cannot be a hash, all values are kept unchanged.
     return (text.encode(),) if text.isascii() and "\0" not in text else values
 
 
@@ -178,7 +178,7 @@ class ColumnBuilder:
     Parameters
     ----------
     kinds : mapping of str to str
-        Name and kind of each column. A name is a member of the record or of its ``usage``.
+        Name and kind of each column. The name is that of a member of the record, or of a member of its ``usage``.
 
     Examples
     --------
@@ -194,7 +194,7 @@ class ColumnBuilder:
         self._packed: dict[str, list[Any]] = {name: [] for name in kinds}
 
     def add(self, records: Sequence[Struct]) -> None:
-        """Add records, all of one type."""
+        """Add the values of some records, which all have the same type."""
         if not records:
             return
         members = _members(records)
@@ -220,7 +220,7 @@ def _members(records: Sequence[Struct]) -> dict[str, tuple[Any, ...]]:
 
 
 def times(values: Sequence[bytes | str] | NDArray[np.bytes_]) -> NDArray[np.datetime64]:
-    """Parse timestamps as loopkit writes them in records.
+    """Parse timestamps that have the form in which loopkit writes them.
 
     Raises
     ------

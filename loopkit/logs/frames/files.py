@@ -43,7 +43,7 @@ OLD_NAMES = {
     "messages": {"index": "position"},
     "problems": {"count": "affected"},
 }
-"New names of columns in exports that older versions of loopkit wrote."
+"Old and new names of columns, by frame, for exports that older versions of loopkit wrote."
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 "A spreadsheet treats a cell that begins with one of these as a formula."
 
@@ -77,7 +77,7 @@ def write_parquet(parts: Sequence[Part], frames: Mapping[str, pd.DataFrame], dir
 
 
 def _runs(parts: Sequence[Part], messages: pd.DataFrame) -> list[int]:
-    """Return the number of messages of each part. Messages are in the order of the parts."""
+    """Return the number of messages of each part. The rows of ``messages`` are in the order of the parts."""
     counts = messages.groupby(["session", "epoch"], sort=False).size()
     return [int(counts.get((part.session, part.epoch), 0)) for part in parts]
 

@@ -59,7 +59,7 @@ class _Reading:
         "The usage exactly as the server reported it, by row; only rows in which it is inconsistent."
         self._rows = 0
         self.user_times: list[NDArray[np.bytes_]] = []
-        "Timestamps of the user records."
+        "Timestamps of the user records, one array for each block of lines."
         self.times_before: list[NDArray[np.bytes_]] = []
         "Timestamp of the record before each user record, and before the epoch's end."
         self.last_times = np.zeros(1, TIME)

@@ -26,7 +26,7 @@ _timed = msgspec.json.Decoder(_Timed)
 
 
 def session_dir(path: Path) -> Path | None:
-    """Return the directory of the session that a log belongs to; None for a replay log."""
+    """Return the directory of the session to which a log belongs; None for a replay log, which has no session directory."""
     return None if path.parent.name == "replays" else path.parent
 
 

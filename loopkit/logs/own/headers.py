@@ -45,7 +45,7 @@ class Headers(NamedTuple):
     kinds: NDArray[np.uint8]
     "Code of each line's kind, such as `USER`; 0 if a line has no valid header."
     times: NDArray[np.bytes_]
-    "The bytes at the position of the timestamp."
+    "The bytes at the position of each line's timestamp. They are not checked here."
 
 
 def parse_headers(lines: Lines) -> Headers:

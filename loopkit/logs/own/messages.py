@@ -44,7 +44,7 @@ def read_messages(path: Path, lines: int, *, content: bool, system: bool = True)
     TornLog, BaselineError, SessionIOError
         If the log or its baseline is damaged.
     LogError
-        If the log has become shorter.
+        If the log has fewer lines than when it was loaded.
     """
     return message_columns(_messages(path, lines, content=content, system=system))
 
@@ -83,7 +83,7 @@ def read_requests(path: Path, lines: int) -> Iterator[Observation]:
     TornLog, BaselineError, SessionIOError
         If the log or its baseline is damaged.
     LogError
-        If the log has become shorter.
+        If the log has fewer lines than when it was loaded.
     """
     records = list(_records(path, lines))
     start = records[0]

@@ -31,7 +31,7 @@ def read_replay(path: Path, *, lines: int | None = None) -> Part:
     path : Path
         The log.
     lines : int, optional
-        Number of lines to read; all by default.
+        Read only this many lines. All lines by default.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def _read_replay(path: Path, limit: int | None) -> Part:
 
 
 def _is_whole_loss(loss: ReplayRecord) -> bool:
-    """Return True if a request that lost tokens has all the members of a cache loss."""
+    """Return True if the record of a request that lost tokens has all members of a cache loss."""
     why = (loss.cause, loss.certainty, loss.fixable_by, loss.location, loss.evidence)
     return UNSET not in why and None not in (loss.expected_tokens, loss.usage.cached_tokens)
 

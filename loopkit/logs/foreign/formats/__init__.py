@@ -46,14 +46,14 @@ ADAPTERS: tuple[Adapter, ...] = (
     litellm,
     openai_log,
 )
-"All adapters. The first one that recognises a file reads it."
+"The readers of all formats. The first one that recognises a file reads it."
 
 HEAD = 1 << 16
-"Bytes of a file from which its format is recognised."
+"Number of bytes at the start of a file from which its format is recognised."
 
 
 class ForeignLog(NamedTuple):
-    """The parts and problems of one file."""
+    """Result of `read`: the parts and problems of one file."""
 
     parts: list[Part]
     problems: list[Problem]

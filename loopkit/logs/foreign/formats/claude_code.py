@@ -149,7 +149,7 @@ _full = msgspec.json.Decoder(_TranscriptLine[_ClaudeTextBlock])
 
 
 def recognises(head: bytes) -> bool:
-    """Return True if a file with these first bytes is a transcript.
+    """Return True if a file with these first bytes is a Claude Code transcript.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def recognises(head: bytes) -> bool:
 
 
 def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
-    """Yield the entries of a transcript."""
+    """Yield the entries of a transcript. Messages contain their texts only with ``texts=True``."""
     reader = _TranscriptReader(source)
     if texts:
         return chain.from_iterable(
@@ -170,18 +170,18 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
 
 
 class _TranscriptReader:
-    """Turns transcript lines into log entries, with state from earlier lines."""
+    """Turns transcript lines into entries. Keeps what later lines need from earlier ones."""
 
     def __init__(self, source: TextSource) -> None:
         self._source = source
         self._sessions: set[str] = set()
         self._chains: dict[str, str] = {}
-        "Session of each side-chain line, by its id."
+        "Session of each line of a side chain, by the id of the line."
         self._boundary: str | None = None
         self._tools: dict[str, str] = {}
 
     def entries(self, line: _TranscriptLine[Any]) -> Sequence[Entry]:
-        """Return the entries of a line, without texts."""
+        """Return the entries of a line: its request, message or link, but no texts."""
         kind, session, parent, uuid, time = line.type, line.session_id, line.parent_uuid, line.uuid, line.timestamp
         if kind not in KINDS:
             if kind not in IGNORED_LINKED and kind not in IGNORED:
@@ -279,5 +279,5 @@ class _TranscriptReader:
 
 
 def _key(line: _TranscriptLine[Any], message: _ClaudeMessage[Any]) -> str:
-    """Return the key of a response: its id, because request ids are unreliable. Side chains have keys of their own."""
+    """Return the key of a request: its response id, because request ids are unreliable. Side chains have keys of their own."""
     return f"{message.id or line.uuid}{' side chain' if line.is_sidechain or line.agent_id is not None else ''}"

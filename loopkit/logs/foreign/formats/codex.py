@@ -108,7 +108,7 @@ _envelope = msgspec.json.Decoder(_RolloutLine)
 
 
 def recognises(head: bytes) -> bool:
-    """Return True if a file with these first bytes is a rollout.
+    """Return True if a file with these first bytes is a Codex rollout.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def recognises(head: bytes) -> bool:
 
 
 def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
-    """Yield the entries of a rollout."""
+    """Yield the entries of a rollout. Messages contain their texts only with ``texts=True``."""
     reader = _RolloutReader(source)
     if texts:
         for place, line in source.decode_with_lines(_envelope):
@@ -131,7 +131,7 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
 
 
 class _RolloutReader:
-    """Turns rollout lines into log entries, with state from earlier lines."""
+    """Turns rollout lines into entries. Keeps what later lines need from earlier ones."""
 
     def __init__(self, source: TextSource) -> None:
         self._source = source
@@ -142,7 +142,7 @@ class _RolloutReader:
         "Time, in microseconds since 1970, until which a fork's file repeats its parent's lines."
         self._total: _Counts | None = None
         self._segment = 0
-        "Number of times that the totals restarted."
+        "Number of times that the running totals restarted at a lower count."
         self._sent: LogTime = None
         "Time of the last input to the model."
         self._tools: dict[str, str] = {}
@@ -241,7 +241,7 @@ class _RolloutReader:
 
 
 def _text_of(output: Any) -> str:
-    """Return the text of a tool's output: a string, content parts, or an object with one of these."""
+    """Return the text of a tool's output, which is a string, a list of content parts, or an object that contains one of these."""
     if isinstance(output, dict):
         output = output.get("content", output.get("output"))
     return content_text(output)

@@ -42,11 +42,11 @@ STARTED = ("startTime", "start_time", "request_created_at", "timestamp", "create
 ENDED = ("endTime", "end_time", "response_created_at", *STARTED)
 COUNTS = ("prompt_tokens", "completion_tokens", "prompt_tokens_details", "completion_tokens_details", "total_tokens")
 DETAILS = {"input": "input_tokens", "output": "output_tokens", "total": "total_tokens"}
-"Langfuse's own names of counts."
+"Langfuse's names of token counts, and the names used here."
 
 
 def recognises(head: bytes) -> bool:
-    """Return True if a file with these first bytes has rows of a gateway.
+    """Return True if a file with these first bytes contains rows of LiteLLM or another gateway.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def recognises(head: bytes) -> bool:
 
 
 def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
-    """Yield the entries of the rows."""
+    """Yield the entries of the rows. Messages contain their texts only with ``texts=True``."""
     return exchange_entries(source, _exchanges(source), texts=texts)
 
 
@@ -105,7 +105,7 @@ def _members(source: TextSource, line: TextLine) -> dict[str, Raw] | None:
 
 
 def _value(row: Mapping[str, Raw], *names: str) -> Any:
-    """Return the first of these members that is not null, or None."""
+    """Return the value of the first of these members that is not null, or None."""
     for name in names:
         try:
             value = decode(bytes(row[name])) if name in row else None

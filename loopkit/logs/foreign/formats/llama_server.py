@@ -43,7 +43,7 @@ class _ServerRun(Struct, eq=False):
 
 
 class _Task(Struct, eq=False):
-    """A task of a slot, filled in line by line."""
+    """A task of a slot. Its members are set one by one, as the lines of the log report them."""
 
     slot: bytes
     kept_share: float = 0.0
@@ -56,7 +56,7 @@ class _Task(Struct, eq=False):
     generation_ms: float | None = None
     is_reprocessed: bool = False
     slot_tokens: int | None = None
-    "Tokens in the slot at the end of the task."
+    "Number of tokens in the slot at the end of the task."
     is_truncated: bool = False
 
     @property

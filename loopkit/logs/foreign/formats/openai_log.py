@@ -64,7 +64,7 @@ _decoder = msgspec.json.Decoder(_LogLine)
 
 
 def recognises(head: bytes) -> bool:
-    """Return True if a file with these first bytes is a log of requests.
+    """Return True if a file with these first bytes is an OpenAI-style request log.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def recognises(head: bytes) -> bool:
 
 
 def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
-    """Yield the entries of a log of requests."""
+    """Yield the entries of a request log. Messages contain their texts only with ``texts=True``."""
     return exchange_entries(source, _exchanges(source), texts=texts)
 
 

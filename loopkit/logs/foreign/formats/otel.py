@@ -60,7 +60,7 @@ class _ModelSpan(NamedTuple):
 
 
 def recognises(head: bytes) -> bool:
-    """Return True if a file with these first bytes has spans.
+    """Return True if a file with these first bytes contains OpenTelemetry spans.
 
     Examples
     --------

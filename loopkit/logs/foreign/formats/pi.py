@@ -120,7 +120,7 @@ def recognises(head: bytes) -> bool:
 
 
 def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
-    """Yield the entries of a session."""
+    """Yield the entries of a session. Messages contain their texts only with ``texts=True``."""
     reader = _SessionReader(source)
     if texts:
         for place, full in source.decode_with_lines(_full):
@@ -131,7 +131,7 @@ def entries(source: TextSource, *, texts: bool) -> Iterator[Entry]:
 
 
 class _SessionReader:
-    """Turns session entries into log entries, with state from earlier lines."""
+    """Turns the lines of a session into entries. Keeps what later lines need from earlier ones."""
 
     def __init__(self, source: TextSource) -> None:
         self._source = source
@@ -220,7 +220,7 @@ class _SessionReader:
 
 
 def _session_id_of(parent: str | None) -> str | None:
-    """Return the id of a parent session from the path of its file."""
+    """Return the id of the parent session, which is part of its file name; None if there is no parent."""
     return None if parent is None else parent.replace("\\", "/").rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
 
 

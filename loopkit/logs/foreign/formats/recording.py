@@ -34,7 +34,7 @@ HEAD = b'{"kind":"recorded",'
 
 
 def recognises(head: bytes) -> bool:
-    """Return True if a file with these first bytes is a recording.
+    """Return True if a file with these first bytes is a recording of loopkit.
 
     Examples
     --------

@@ -55,12 +55,12 @@ _decoder = msgspec.json.Decoder(_TraceRow)
 
 
 class _TraceFormat(NamedTuple):
-    """One of the two formats."""
+    """Reader of one of the two formats."""
 
     NAME: str
     chats: bool
     time_unit: int
-    "Unit of its times, in microseconds."
+    "Number of microseconds in one unit of the trace's timestamps."
 
     def recognises(self, head: bytes) -> bool:
         """Return True if a file with these first bytes is a trace of this format.
@@ -77,7 +77,7 @@ class _TraceFormat(NamedTuple):
     def entries(self, source: TextSource, *, texts: bool) -> Iterator[Entry]:
         """Yield the entries of a trace. `texts` is ignored, because traces contain no text."""
         roots: dict[str, str] = {}
-        "First request of the chat, by the id of each of its requests."
+        "Id of the first request of a chat, by the id of each request of the chat."
         last: dict[tuple[str, int | None], str] = {}
         "Id of the last request, by session and epoch."
         for number, (_, row) in enumerate(source.decode_with_lines(_decoder)):
