@@ -94,7 +94,7 @@ class HttpObserver:
         return head if host is None else head[: host.start(1)] + self._host + head[host.end(1) :]
 
     def _read_body(self, parser: h11.Connection, data: bytes) -> tuple[bytes, bytes]:
-        """Read the next bytes of a request body. Return the bytes after the body, and those that belong to it."""
+        """Read the next bytes of a request body. Return the bytes after the body, and the bytes of the body."""
         exchange = self._open[-1][1] if self._open else None
         try:
             if data:

@@ -159,7 +159,7 @@ class Proxy:
             await client.drop()
 
     async def _forward(self, client: _Connection, server: _Connection, observer: HttpObserver) -> None:
-        """Forward bytes in both directions until the response is finished or a side disconnects."""
+        """Forward bytes in both directions until the server ends the connection or the client disconnects."""
         requests = asyncio.create_task(self._forward_requests(client, server, observer))
         responses = asyncio.create_task(self._forward_responses(server, client, observer))
         try:

@@ -164,7 +164,7 @@ class _Past(NamedTuple):
 
 
 class _Replay:
-    """Sends the requests of a replay, and compares each with the previous request of its conversation to find cache losses."""
+    """Sends the requests of a replay, and finds cache losses by comparing each with the previous one of its conversation."""
 
     def __init__(
         self,

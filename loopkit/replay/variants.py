@@ -160,7 +160,7 @@ def _clock_in_system(sent: EditableRequest) -> EditableRequest:
 
 
 def _live_system(sent: EditableRequest) -> EditableRequest:
-    """Rebuild the system prompt for each turn, starting with a line that changes."""
+    """Put a line that changes each turn, with the number of user messages so far, at the start of the system prompt."""
     return _before_system(sent, f"Messages from the user so far: {len(_turns(sent.messages))}.\n\n")
 
 
@@ -243,7 +243,7 @@ def _text(message: bytes) -> str:
 
 
 def _member(message: bytes | Raw, name: str) -> Any:
-    """Return the decoded value of a message's member, or None if it has no member of this name."""
+    """Return the decoded value of a message's member, or None if the message has no member of this name."""
     value = decode(message, dict[str, Raw]).get(name)
     return None if value is None else decode(value)
 
