@@ -1,6 +1,8 @@
 """Loops: turns of a session against a server, with tools, limits and epochs.
 
-`loopkit.start` and `loopkit.resume` open a `Loop`. This module also exports the types of its arguments, results and events.
+A turn is a message of the user and everything up to the model's final response: requests and tool calls. An epoch is a part of a
+session whose requests all begin with the same system prompt and tools. `loopkit.start` and `loopkit.resume` open a `Loop`. This
+module also exports the types of its arguments, results and events.
 """
 
 from loopkit.contract.drift import Drift

@@ -21,7 +21,10 @@ NEXT_STEPS = {
 
 
 def show(event: TurnEvent) -> None:
-    """Print an event: text as it streams, one line per tool call, and why the turn ended unless the model stopped."""
+    """Print one event of a turn: streamed text, one line per tool call, or the end of an epoch.
+
+    At the end of the turn, print why it ended. If the model stopped by itself, print only a line break.
+    """
     match event:
         case TextDelta():
             _write(shown(event.text, len(event.text)))

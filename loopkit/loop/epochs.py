@@ -36,7 +36,7 @@ __all__ = [
 OnFull: TypeAlias = Literal["stop", "roll"]
 Carry: TypeAlias = Literal["turn", "summary"] | Callable[[Sequence[LogRecord]], str] | None
 
-BYTES_PER_TOKEN = 3  # estimate for text that no server has counted; low, so that an epoch ends early rather than late
+BYTES_PER_TOKEN = 3  # Estimate for text whose tokens no server has counted. It is low, so that an epoch ends early.
 SUMMARY_SYSTEM = "You sum up conversations so that they can go on elsewhere. Keep names, numbers, decisions and open questions."
 SUMMARY_REQUEST = "Sum up this conversation between a user and an assistant in at most 200 words.\n\n"
 SUMMARY_HEADING = "Summary of the conversation so far:\n"
@@ -45,15 +45,15 @@ OPTIONS_LEFT_OUT_OF_SUMMARY = ("max_tokens", "max_completion_tokens", "tool_choi
 
 
 class Carried(NamedTuple):
-    """First records of a new epoch."""
+    """Records that a new epoch starts with."""
 
     kind: str
-    "Kind of carry-over: ``turn``, ``summary`` or ``text``."
+    "Where the records come from: ``turn`` (the last turn), ``summary`` (the model) or ``text`` (a function)."
     records: tuple[LogRecord, ...]
 
 
 def check_epoch_options(on_full: object, carry: object) -> None:
-    """Refuse an unknown ``on_full`` or ``carry``.
+    """Raise `InvalidConfig` if ``on_full`` or ``carry`` has an unknown value.
 
     Examples
     --------
@@ -70,15 +70,16 @@ def check_epoch_options(on_full: object, carry: object) -> None:
 
 
 def last_usage_record(records: Sequence[LogRecord]) -> UsageRecord | None:
-    """Return the latest usage record of an epoch, or None."""
+    """Return the usage record of the latest request in an epoch; None if no request was completed."""
     return next((record for record in reversed(records) if isinstance(record, UsageRecord)), None)
 
 
 def fits(server: Server, limits: Limits, request: Request, last: UsageRecord | None) -> bool:
-    """Return True if a request leaves the reserve of the server's context free.
+    """Return True if a request fits the server's context and leaves the reserve of ``limits`` free.
 
-    The last prompt is part of the request, and each further byte is at most one token. The server counts tokens only if these
-    bounds do not decide. Without a known context size the server itself refuses requests that are too long.
+    Two bounds decide most cases without counting. The request has at least the tokens of the previous prompt, because it begins
+    with that prompt. It has at most one further token for each added byte. If the bounds do not decide, the server counts the
+    tokens. If the context size is unknown, the result is True, and the server refuses a request that is too long.
     """
     if server.context_size is None:
         return True
@@ -97,12 +98,13 @@ def _count(server: Server, request: Request, guess: int) -> int:
 
 
 def must_fit(server: Server, limits: Limits, session: Session, baseline: Baseline, records: Sequence[LogRecord]) -> None:
-    """Refuse the first request of an epoch if it does not fit. Nothing is written.
+    """Check that the first request of an epoch fits the server's context. Nothing is sent or written.
 
     Raises
     ------
     EpochTooLarge
-        If baseline and records leave no room. The error has the three numbers.
+        If the request does not fit. The error contains the tokens of the baseline, the tokens of the records, and the available
+        tokens.
     """
     if server.context_size is None:
         return
@@ -116,33 +118,34 @@ def must_fit(server: Server, limits: Limits, session: Session, baseline: Baselin
 
 
 def carry_over(carry: Carry, session: Session, server: Server, tags: Tags, complete: Callable[[Request], Completion]) -> Carried:
-    """Return the first records of the next epoch.
+    """Return the records that the next epoch starts with.
 
     Parameters
     ----------
     carry : {"turn", "summary"}, callable or None
-        ``"turn"``: the messages of the last turn, unchanged. ``"summary"``: one user message by the model. A function: one user
-        message with the text that it returns, or none if the text is blank. None: nothing.
+        ``"turn"``: the messages of the last turn, unchanged. ``"summary"``: one user message with a summary that the model
+        writes. A function: one user message with the text that the function returns, or no message if the text is blank. None: no
+        message.
     session : Session
         A session whose current epoch has ended.
     server : Server
-        Server whose context the request for a summary must fit.
+        Server that writes the summary. The request for it must fit into this server's context.
     tags : Tags
-        Tags to neutralise in new text.
+        Control tags to neutralise in a summary or in a function's text.
     complete : callable
-        Sends the request for a summary.
+        Function that sends the request for a summary and returns the completion.
 
     Returns
     -------
     Carried
-        The records and their kind.
+        The records, and whether they are a turn, a summary or a text.
 
     Raises
     ------
     InvalidConfig
         If a function does not return text.
     ServerError
-        If the server gives no summary.
+        If the request for a summary fails, or the summary is empty.
     """
     records = session.records
     if carry is None:
@@ -160,14 +163,17 @@ def carry_over(carry: Carry, session: Session, server: Server, tags: Tags, compl
 
 
 def _own_text(text: str, tags: Tags) -> User:
-    """Return a user record with new text, neutralised."""
+    """Return a user record with this text. Control tags in it are neutralised, and lone surrogates are replaced."""
     whole, replaced = replace_surrogates(text)
     content, count = neutralise_report(whole, tags)
     return User(time=Timestamp.now(), content=content, neutralised=count or UNSET, replaced=replaced or UNSET)
 
 
 def _summary(session: Session, server: Server, tags: Tags, complete: Callable[[Request], Completion]) -> str:
-    """Return the model's summary of the ended epoch, from a separate request. The oldest text is left out if it does not fit."""
+    """Ask the model for a summary of the ended epoch, in a separate request that is not logged, and return it.
+
+    If the request does not fit the context, the beginning of the conversation is left out, a quarter at a time.
+    """
     lines = [
         f"{message.role}: {message.content}"
         for message in messages(session.baseline, session.records)[1:]
@@ -181,7 +187,7 @@ def _summary(session: Session, server: Server, tags: Tags, complete: Callable[[R
     options["max_completion_tokens" if "max_completion_tokens" in session.options else "max_tokens"] = most
     encoder = RequestEncoder(Baseline(SUMMARY_SYSTEM, ()), options, session.start.slot)
     while True:
-        # neutralised as one text after the cut, because the model's own text in the log is not neutralised
+        # The model's text in the log still contains its control tags, so the whole text is neutralised, after it was cut.
         request = encoder.request([], _own_text(SUMMARY_REQUEST + text, tags))
         short = len(text) < 2 * len(LEFT_OUT)
         if short or fits(server, Limits(reserve=most), request, None):
@@ -201,7 +207,10 @@ def _summary(session: Session, server: Server, tags: Tags, complete: Callable[[R
 def epoch_end(
     reason: Literal["context_full", "asked"], last: UsageRecord | None, error: ContextExceeded | None, server: Server
 ) -> EpochEnd:
-    """Return the record that ends an epoch, with the token counts that caused it."""
+    """Return the record that ends an epoch.
+
+    Its prompt tokens and context size are those of ``error`` if known, or else those of the last usage record and the server.
+    """
     prompt = None if last is None else last.usage.prompt_tokens
     return EpochEnd(
         time=Timestamp.now(),

@@ -15,18 +15,18 @@ __all__ = ["OnEvent", "RequestSent", "Stopped", "ToolCalled", "Turn", "TurnEvent
 
 
 class RequestSent(NamedTuple):
-    """A request is sent next."""
+    """Event just before a request is sent."""
 
     request: int
     "Number of the request within the epoch, from 1."
     request_bytes: int
     "Size of the body in bytes."
     new_bytes: int
-    "Bytes that extend the last request."
+    "Size of the body less the size of the previous body in the epoch: the bytes that were added."
 
 
 class ToolCalled(NamedTuple):
-    """A tool is called next."""
+    """Event just before a tool call is run or denied."""
 
     call: int
     "Number of the call within the session, from 1."
@@ -37,7 +37,7 @@ class ToolCalled(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """The turn has ended."""
+    """Event at the end of a turn."""
 
     reason: str
     "Why it ended; see ``Turn.stop``."
@@ -49,10 +49,10 @@ OnEvent: TypeAlias = Callable[[TurnEvent], object]
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """Result of one turn; made by ``Loop.ask`` and ``Loop.go_on``."""
+    """Result of one turn, returned by ``Loop.ask`` and ``Loop.go_on``."""
 
     text: str
-    "Text of the last completion. If the turn was interrupted, the part that arrived, which is not logged."
+    "Text of the last completion. If the turn was interrupted, this is the part that arrived; it is not logged."
     reasoning: str
     "Reasoning of the last completion; empty if the server sent none."
     stop: str
@@ -60,10 +60,10 @@ class Turn:
 
     - ``done``: the model stopped.
     - ``request_limit``, ``repeated_call``, ``reasoning_limit``: a limit ended the turn; see :class:`Limits`.
-    - ``cut_off``: the token limit cut a tool call off. That completion is not logged.
+    - ``cut_off``: the completion reached its token limit inside a tool call. That completion is not logged.
     - ``malformed_call``: the arguments of a tool call were not JSON. That completion is not logged.
-    - ``context_full``: the epoch ended. ``Loop.ask`` opens the next one. A message that did not fit is not logged: ask it again.
-      If tool results wait for a response, ``Loop.go_on`` opens the next epoch.
+    - ``context_full``: the context is full, so the epoch ended. ``Loop.ask`` opens the next epoch. A message that did not fit is
+      not logged: ask it again. If tool results wait for a response, call ``Loop.go_on``, which also opens the next epoch.
     - ``server_truncated``: the server dropped part of the prompt.
     - ``interrupted``: ``Loop.stop`` was called."""
     requests: tuple[UsageRecord, ...]
@@ -71,13 +71,13 @@ class Turn:
     tool_calls: tuple[ToolResult, ...]
     "One result per tool call."
     losses: tuple[CacheLoss, ...]
-    "One cache loss per request that processed tokens again although they should have been cached."
+    "One `CacheLoss` for each request that processed prompt tokens again which should have been cached."
     elapsed: float
-    "Duration of the turn in seconds."
+    "Duration of the whole turn in seconds, including tools."
 
     @property
     def usage(self) -> Usage:
-        """Usage summed over the requests of the turn. A count that the server did not report is None."""
+        """Sums of the token counts over the requests of the turn. A count that no response reported is None."""
         return add_up(record.usage for record in self.requests)
 
     def _card(self) -> Card:
@@ -106,7 +106,7 @@ class Turn:
 
 
 def add_up(usages: Iterable[Usage]) -> Usage:
-    """Sum usage, member by member. A member that no response reported stays None.
+    """Return a `Usage` with the sum of each count over several responses. A count that no response reported is None.
 
     Examples
     --------

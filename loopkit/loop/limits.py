@@ -29,7 +29,7 @@ REPEATED = (
     "Not run: the calls before this one had the same name and arguments, and each gave the same result. "
     "Use that result, or do something else."
 )
-"Result of a repeated call."
+"Result of a call that was not run because it repeats the calls before it."
 INTERRUPTED = "Interrupted: no result came. The tool may have run in part, or not at all."
 "Result of a call that was pending when the turn was interrupted."
 LIMIT_REACHED = "Not run: the turn has reached a limit."
@@ -43,22 +43,25 @@ class Limits:
     Parameters
     ----------
     max_requests : int
-        Requests in one turn. The turn then stops with ``request_limit``.
+        Maximum requests in one turn. A turn that needs more stops with ``request_limit``.
     repeats : int
-        Equal calls in a row (same tool, arguments and result) until one is not run. Two further ones end the turn with
-        ``repeated_call``.
+        The equal tool call with this number is denied. Calls in a row are equal if they have the same tool and arguments, and
+        gave the same result. The second equal call after it ends the turn with ``repeated_call``. With 3, calls 3 and 4 are
+        denied, and call 5 ends the turn.
     reasoning_tokens : int, optional
-        Reasoning tokens in one completion. The turn then stops with ``reasoning_limit``. By default there is no limit.
+        Maximum reasoning tokens in one completion. With more, the turn stops with ``reasoning_limit``. By default there is no
+        limit.
     completion_tokens : int, optional
-        Tokens in one completion, sent as ``max_tokens``. The default is the server's limit.
+        Maximum tokens in one completion, sent to the server as ``max_tokens``. The default is the server's limit.
     reserve : int, optional
-        Tokens of the context to keep free. The default is 1,024 or an eighth of the context, whichever is smaller.
+        Tokens of the context that a prompt must leave free. The default is 1,024 or an eighth of the context, whichever is
+        smaller.
     result_bytes : int
-        UTF-8 bytes of a tool's result. A longer result is cut, and a notice says so.
+        Maximum UTF-8 bytes of a tool's result. A longer result is cut, and a notice is appended for the model.
     tool_seconds : float, optional
-        Time in seconds that a tool may take. By default there is no limit.
+        Maximum run time of one tool call in seconds. By default there is no limit.
     malformed_retries : int
-        How often a request is sent again after a tool call with arguments that are not JSON.
+        How often the same request is sent again if the arguments of a tool call in the response are not JSON.
 
     Raises
     ------
@@ -122,7 +125,7 @@ class Limits:
 
 
 def seconds_fault(seconds: object) -> str | None:
-    """Return why a value is not a time limit in seconds, or None."""
+    """Return why a value is not a valid time limit; None if it is valid: a positive number of seconds, or None for no limit."""
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= threading.TIMEOUT_MAX:
@@ -131,7 +134,9 @@ def seconds_fault(seconds: object) -> str | None:
 
 
 def is_json(arguments: str) -> bool:
-    r"""Return True if the arguments of a call can be replayed: they are strict JSON, not necessarily an object.
+    r"""Return True if the arguments of a tool call are strict JSON, of any type.
+
+    Only such calls are logged, because later requests send them again.
 
     Examples
     --------
@@ -146,7 +151,7 @@ def is_json(arguments: str) -> bool:
 
 
 def max_tokens(options: Mapping[str, Any]) -> Any:
-    """Return the limit on completion tokens in the options of a request, or None.
+    """Return ``max_tokens``, or else ``max_completion_tokens``, from the options of a request; None if both are absent.
 
     Examples
     --------
@@ -160,12 +165,13 @@ Verdict: TypeAlias = Literal["run", "deny", "end"]
 
 
 class Repeats:
-    """Count equal tool calls in a row, over one turn.
+    """Counter of equal tool calls in a row, within one turn.
 
     Parameters
     ----------
     limit : int
-        Equal calls until one is not run. Two further ones end the turn.
+        The equal call with this number is denied. The second equal call after it ends the turn. (With 3: calls 3 and 4 are
+        denied, call 5 ends the turn.)
 
     Examples
     --------
@@ -186,14 +192,14 @@ class Repeats:
         self._count = 0
 
     def before(self, name: str, arguments: str) -> Verdict:
-        """Return what to do with a call: ``run`` it, ``deny`` it with :data:`REPEATED`, or deny it and ``end`` the turn."""
+        """Return what to do with the next call: ``run`` it, ``deny`` it with :data:`REPEATED`, or deny it and ``end`` the turn."""
         if (name, canonical(arguments)) != self._call or self._count < self._limit - 1:
             return "run"
         self._count += 1
         return "end" if self._count >= self._limit + 2 else "deny"
 
     def after(self, name: str, arguments: str, result: str) -> None:
-        """Count a call that was run."""
+        """Record a call that was run, with its result."""
         call = (name, canonical(arguments))
         self._count = self._count + 1 if (call, result) == (self._call, self._result) else 1
         self._call, self._result = call, result

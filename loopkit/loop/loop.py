@@ -39,12 +39,14 @@ T = TypeVar("T")
 
 
 class Loop:
-    """A session and a server, and the turns between them; made by :func:`loopkit.start` and :func:`loopkit.resume`.
+    """A conversation between a user, a model and tools: runs the turns of one session against one server.
+
+    Create it with :func:`loopkit.start` or :func:`loopkit.resume`.
 
     Attributes
     ----------
     tools : Registry
-        Tools of the model. A tool that is added can be found and called at once.
+        Tools that the model may call. The model can find and call an added tool at once.
     on_event : callable or None
         Called with every event of a turn. The default prints the text while it streams; None prints nothing.
 
@@ -83,7 +85,7 @@ class Loop:
 
     @property
     def carry(self) -> Carry:
-        """First messages of the next epoch; can be set. See :func:`loopkit.start`."""
+        """What the next epoch starts with; can be set. See ``carry`` of :func:`loopkit.start`."""
         return self._state.carry
 
     @carry.setter
@@ -93,13 +95,13 @@ class Loop:
 
     @property
     def pending(self) -> Sequence[ToolCall]:
-        """Tool calls of the last assistant message without a result, after the process was killed; see :meth:`settle`."""
+        """Tool calls of the last assistant message that have no result, because the process was killed; see :meth:`settle`."""
         return self.session.pending
 
     def ask(self, text: str, *, on_event: OnEvent | None = None) -> Turn:
         """Send a message and run the turn: stream the response, call tools, and repeat until the model stops.
 
-        Ctrl-C raises ``KeyboardInterrupt`` after every logged tool call has a result.
+        On Ctrl-C, the turn first logs a result for every pending tool call, and then raises ``KeyboardInterrupt``.
 
         Parameters
         ----------
@@ -116,15 +118,16 @@ class Loop:
         Raises
         ------
         ContractBroken
-            If the request would not extend the last one. Nothing is sent.
+            If the next request would not begin with the bytes of the previous one. Nothing is sent.
         ServerError
-            If the server fails. The failed request is not logged; :meth:`go_on` sends the next request of an unfinished turn.
+            If the server fails. The failed request is not logged. If an earlier request of the turn was logged, :meth:`go_on`
+            continues the turn; otherwise ask again.
         PendingCalls
             If tool calls have no result, because the process was killed; see :meth:`settle`.
         EpochTooLarge
-            If baseline, carried messages and the new message together do not fit the context.
+            If the baseline (system prompt, memory and tools) and the first messages of an epoch do not fit the context.
         LoopBusy
-            If a turn is running.
+            If another turn is running.
 
         Examples
         --------
@@ -169,7 +172,7 @@ class Loop:
         return TurnRun(self._state, on_event or self.on_event or _ignore)
 
     def _is_unfinished(self) -> bool:
-        """Return True if the last message is one that the model answers."""
+        """Return True if the last logged message is a user message or a tool result, so the model's response is missing."""
         messages = [record for record in self.session.records if isinstance(record, User | Assistant | ToolResult)]
         return bool(messages) and not isinstance(messages[-1], Assistant)
 
@@ -189,7 +192,7 @@ class Loop:
         Returns
         -------
         Turn
-            Value of the generator (``turn = yield from loop.events(text)``).
+            Result of the turn, as the return value of the generator: ``turn = yield from loop.events(text)``.
         """
         events: queue.SimpleQueue[TurnEvent | Turn | BaseException] = queue.SimpleQueue()
 
@@ -215,26 +218,26 @@ class Loop:
                 thread.join(0.05)
 
     def stop(self) -> None:
-        """Stop the running turn, from another thread or a callback. It returns with ``stop`` equal to ``"interrupted"``.
+        """Stop the running turn, from another thread or a callback. The result of the turn has ``stop`` ``"interrupted"``.
 
-        The connection to the server is closed at once. A running tool cannot be stopped, so the turn waits for it.
+        The connection to the server is closed at once. A running tool cannot be stopped, so the turn ends after the tool has.
         """
         self._state.stopping.set()
 
     def settle(self, how: Literal["rerun", "interrupted"]) -> tuple[ToolResult, ...]:
         """Give each pending tool call a result, after the process was killed in the middle of a turn.
 
-        Nothing is settled silently, because a tool may not be safe to run twice.
+        loopkit never does this by itself, because running a tool twice may be unsafe.
 
         Parameters
         ----------
         how : {"rerun", "interrupted"}
-            ``"rerun"`` runs the calls. ``"interrupted"`` tells the model that there is no result.
+            ``"rerun"`` runs the calls again. ``"interrupted"`` logs a result which tells the model that the call was interrupted.
 
         Returns
         -------
         tuple of ToolResult
-            The logged results. Continue with :meth:`go_on` or :meth:`ask`.
+            The results that were logged. Continue with :meth:`go_on` or :meth:`ask`.
 
         Raises
         ------
@@ -246,7 +249,9 @@ class Loop:
         return self._alone(lambda: self._run().settle(how))
 
     def end_epoch(self) -> None:
-        """End the epoch. The next turn opens another one, with the present system prompt, tools and memory. Safe to call twice.
+        """End the current epoch. The next turn opens a new one, with the present system prompt, tools and memory.
+
+        Calling it twice has the same effect as once.
 
         Raises
         ------
@@ -256,22 +261,26 @@ class Loop:
         self._alone(lambda: self._run().end_epoch())
 
     def drift(self) -> Drift:
-        """Return how a baseline assembled now would differ from the epoch's: lines of the system prompt, memory and tools.
+        """Compare the system prompt, memory and tools of the current epoch with the present ones.
+
+        The epoch keeps sending its own. The next epoch sends the present ones.
 
         Returns
         -------
         Drift
-            The changed lines; False if there are none.
+            The changed lines and tools. It is false if nothing has changed.
         """
         return Drift.between(self.session.baseline, self._state.next_baseline())
 
     def warm(self) -> Usage:
-        """Process the conversation into the server's cache without a turn. Nothing is logged.
+        """Send the conversation to the server, so that its cache contains the prompt before the next turn.
+
+        The server generates 1 token, which is ignored. Nothing is logged.
 
         Returns
         -------
         Usage
-            Usage of the request.
+            Token counts of this request, such as how many tokens were already cached.
         """
 
         def work() -> Usage:
@@ -288,17 +297,20 @@ class Loop:
         return self._alone(work)
 
     def park(self) -> Parked:
-        """Save the session's KV state, so that :func:`loopkit.resume` finds a warm cache after the server was restarted.
+        """Save the session's cache (the KV state of its slot) to disk.
+
+        After the server was restarted, :func:`loopkit.resume` restores the state, so that the cache is warm.
 
         Returns
         -------
         Parked
-            The saved tokens, and the hashes that must match when the state is restored.
+            The number of saved tokens, and the hashes that must match before the state can be restored.
 
         Raises
         ------
         InvalidConfig
-            If the session is not pinned to a slot, if the slot does not contain it, or if the server is not a llama-server.
+            If the session is not pinned to a slot, if the slot does not contain this session's prompt, or if the server has no
+            slots to save (only llama-servers have).
         ServerError
             If the server cannot save slots.
         SessionIOError
@@ -313,7 +325,7 @@ class Loop:
         self.session.close()
 
     def _alone(self, work: Callable[[], T]) -> T:
-        """Run `work` while nothing else runs. An interrupt at any step leaves the loop free."""
+        """Call `work` and return its result. Raise `LoopBusy` if the loop is busy. After an interrupt, the loop is free again."""
         me = object()
         try:
             with self._lock:

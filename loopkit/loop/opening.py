@@ -1,6 +1,7 @@
 """`start` and `resume`: open a session, new or from its log, and return a `Loop` for it.
 
-The first record of an epoch pins model, options, tags, slot and tools. Later changes are reported and apply to the next epoch.
+Model, options, control tags, slot and tools are fixed when an epoch begins. `resume` refuses another model or option. It warns
+about changed tools, which apply from the next epoch on.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ R = TypeVar("R")
 
 
 def _accept_old_order(function: Callable[P, R]) -> Callable[P, R]:
-    """Accept the arguments of `resume` in the order of version 0.1, ``(id, server)``, with a warning."""
+    """Return a wrapper of `resume` that also accepts the argument order of version 0.1, ``(id, server)``, with a warning."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -72,9 +73,10 @@ def start(
     on_full: OnFull = "stop",
     carry: Carry = "turn",
 ) -> Loop:
-    """Start a session: write its baseline, open its log and return a loop.
+    """Start a session and return a loop for it.
 
-    Requests depend on the arguments only. Environment variables and ``loopkit.toml`` are not read.
+    The baseline (system prompt, memory block and tool schemas, with which every request begins) and the log are written to
+    ``home``. Environment variables and ``loopkit.toml`` are not read, so they cannot change a request.
 
     Parameters
     ----------
@@ -85,10 +87,11 @@ def start(
     id : SessionId or str, optional
         Name of the session. The default is a new name that sorts by time.
     options : mapping, optional
-        Members of every request body, such as ``temperature``, ``seed`` and ``max_tokens``. They are fixed for the epoch.
+        Members of every request body, such as ``temperature``, ``seed`` and ``max_tokens``. They stay the same for the whole
+        epoch.
     slot : int, optional
-        Slot to pin the session to. By default the embedded server assigns a free slot; on other servers the session is not
-        pinned.
+        llama-server slot that all requests of the session use. By default, a session on the embedded server gets a free slot. On
+        other servers, the server chooses a slot for each request.
     {shared}
 
     Returns
@@ -99,17 +102,17 @@ def start(
     Raises
     ------
     InvalidConfig
-        If a tool, an option or a limit cannot be used.
+        If a tool, an option, a limit or another argument cannot be used.
     BaselineError
         If the system prompt or the memory block cannot be read.
     SessionExists
-        If the home already contains a session of this name.
+        If ``home`` already contains a session of this name.
 
     Warns
     -----
     UserWarning
-        If the system prompt or the memory block contains a time, a date, an id or a counter, which becomes outdated. Also if no
-        slot is free on the embedded server.
+        If the system prompt or the memory block contains a time, a date, an id or a counter: it becomes outdated, and changing it
+        costs the cache. Also if no slot is free on the embedded server.
 
     Examples
     --------
@@ -133,7 +136,7 @@ def start(
     for found in find_volatile(baseline.system):
         why = "It becomes outdated, and changing it costs the cache. Let the model ask for it with a tool."
         _warn(f"The system prompt contains {found.text!a} ({found.kind}). {why}")
-    head(baseline, pinned, slot)  # refuses reserved members before there is a session
+    head(baseline, pinned, slot)  # raises an error for reserved members, before the session is created
     pin = _choose_slot(server, slot)
     try:
         session = Session.create(
@@ -168,10 +171,10 @@ def resume(
     on_full: OnFull = "stop",
     carry: Carry = "turn",
 ) -> Loop:
-    """Resume a session where its log ends, in any process.
+    """Continue a session at the end of its log, in the same process or another one.
 
-    The running epoch keeps its baseline and options. Pass the functions of its core tools again. Changed, new and removed tools
-    are reported.
+    The current epoch keeps its baseline (system prompt, memory block and tool schemas) and its options. The log does not contain
+    functions, so pass the functions of the baseline's tools again. Warnings report changed, new and removed tools.
 
     Parameters
     ----------
@@ -180,10 +183,10 @@ def resume(
     session_id : SessionId or str
         Name of the session.
     system : str or Path, optional
-        System prompt of the next epoch. None keeps the text of the running epoch, including its memory block. A ``memory`` of
-        type str needs ``system``.
+        System prompt of the next epoch. None keeps the text of the current epoch, including its memory block. If ``memory`` is a
+        str, ``system`` is required.
     options : mapping, optional
-        Members of the request body. Only members that the epoch has pinned are allowed, with the same values.
+        Members of the request body, to check that they are the ones of the current epoch. Others, and other values, are refused.
     {shared}
 
     Returns
@@ -203,8 +206,8 @@ def resume(
     Warns
     -----
     UserWarning
-        If tools have changed, if another session uses the slot, or if the server no longer caches the session. The warning says
-        how many tokens the first request will process.
+        If tools have changed, or if another session uses the slot. Also if the server no longer caches the session: this warning
+        says how many tokens the first request will process.
 
     Examples
     --------
@@ -265,19 +268,20 @@ def resume(
 
 
 def resume_like(loop: Loop, session_id: SessionId | str) -> Loop:
-    """Close a loop and resume a session of its home with the same settings.
+    """Close a loop, and resume a session in the same home directory with the same settings.
 
     Parameters
     ----------
     loop : Loop
-        The new loop uses its server, tools, port, limits, ``on_full``, ``carry`` and ``on_event``.
+        The loop to close. The new loop takes over this loop's server, tools, port, limits, ``on_full``, ``carry`` and
+        ``on_event``.
     session_id : SessionId or str
-        Name of the session; it may be the same one.
+        Name of the session to resume, which may be the session of ``loop``.
 
     Returns
     -------
     Loop
-        See :func:`resume` for errors and warnings. ``loop`` is closed in any case.
+        A loop of the resumed session. See :func:`resume` for errors and warnings. ``loop`` is closed even after an error.
     """
     loop.close()  # first, because both may be pinned to the same slot
     state = loop._state
@@ -296,7 +300,7 @@ def resume_like(loop: Loop, session_id: SessionId | str) -> Loop:
 
 
 def _check_pinned(session: Session, server: Server, options: Mapping[str, Any]) -> None:
-    """Refuse a model or an option that differs from the epoch's."""
+    """Raise `InvalidConfig` if the server's model or an option differs from the one that the epoch started with."""
     model = session.start.server.model
     if None not in (model, server.model) and model != server.model:
         why = f"the epoch uses the model {model!r}, but the server has {server.model!r}"
@@ -310,7 +314,7 @@ def _check_pinned(session: Session, server: Server, options: Mapping[str, Any]) 
 
 
 def _choose_slot(server: Server, slot: int | None) -> int | None:
-    """Return the slot of a new session, or None if it is not pinned."""
+    """Take a slot for a new session and return its number; None if the session is not pinned to a slot."""
     taken = server.take_slot(slot)
     if taken is None and server.embedded:
         if slot is not None:
@@ -323,6 +327,6 @@ def _choose_slot(server: Server, slot: int | None) -> int | None:
 
 
 def _warn(message: str) -> None:
-    """Warn at the user's line, the first one outside this module."""
+    """Issue a warning that points to the caller's line: the first stack frame outside this module."""
     level = next(level for level, frame in enumerate(inspect.stack(0), 1) if frame.filename != __file__)
     warnings.warn(message, UserWarning, stacklevel=level)

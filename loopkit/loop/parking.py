@@ -1,8 +1,9 @@
 """Parking: a session's KV state, saved to disk when it is parked and restored when it is resumed.
 
-The state is ``<home>/slots/<session>.bin`` (0600). The side-car ``<session>.json`` has the hashes of baseline, model and
-template. The state is restored only if all three match. This needs a session that is pinned to a slot of a llama-server with a
-slot directory. A remote server keeps the state itself; only the side-car is here.
+The KV state is the content of a server slot: the processed tokens of a conversation. It is saved as
+``<home>/slots/<session>.bin`` (mode 0600). A second file, ``<session>.json``, contains the hashes of baseline, model and chat
+template. The state is restored only if all three match. The session must be pinned to a slot of a llama-server that has a slot
+directory. A remote server keeps the state on its own disk, and only ``<session>.json`` is written here.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ __all__ = ["Parked", "Restored", "park", "restore", "unused_after_restore"]
 
 
 class Parked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The side-car of a saved slot."""
+    """Description of a saved slot, written as JSON next to the state. The hashes say when the state can be restored."""
 
     session: str
     epoch: int
     baseline_sha256: str
     model: str | None
     model_sha256: str
-    "Hash of the model's name, size, parameter count and vocabulary as the server reports them. The weights are not read."
+    "SHA-256 of the model's name and metadata (such as size and vocabulary) as the server reports them. The weights are not read."
     template_sha256: str | None
     build: str | None
     tokens: int
-    "Tokens in the saved slot."
+    "Number of tokens in the saved slot."
     state_sha256: str | None
-    "Hash of the saved state; None if the state is on a remote server."
+    "SHA-256 of the state file; None if the file is on a remote server."
 
     def _card(self) -> Card:
         facts = [("epoch", str(self.epoch)), ("tokens", f"{self.tokens:,}"), ("model", str(self.model))]
@@ -59,21 +60,22 @@ class Parked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Restored(NamedTuple):
-    """Result of restoring a saved slot."""
+    """Result of :func:`restore`."""
 
     tokens: int | None
-    "Tokens restored into the slot; None if nothing was restored."
+    "Number of tokens restored into the slot; None if nothing was restored."
     message: str
     "Why the cache is cold, and how many tokens the first request will process. Empty if the cache is warm."
 
 
 def park(session: Session, server: Server) -> Parked:
-    """Save the session's slot, so that :func:`loopkit.resume` finds its cache warm; see ``Loop.park``.
+    """Save the content of the session's slot to disk and describe it in a JSON file beside it; see ``Loop.park``.
 
     Raises
     ------
     InvalidConfig
-        If the session is not pinned to a slot, if the slot does not contain the session, or if the server is not a llama-server.
+        If the session is not pinned to a slot, if the slot does not contain this session's prompt, or if the server has no slots
+        to save (only llama-servers have).
     ServerError
         If the server cannot save slots.
     SessionIOError
@@ -123,7 +125,10 @@ def park(session: Session, server: Server) -> Parked:
 
 
 def restore(session: Session, server: Server) -> Restored:
-    """Restore a parked slot if it fits and the server no longer caches the session."""
+    """Restore the saved slot of a session, if the server no longer caches the session and the saved hashes match.
+
+    Every failure becomes the message of the result; it says how many tokens the first request will process.
+    """
     last, slot = last_usage_record(session.records), session.start.slot
     if last is None or last.usage.prompt_tokens is None or session.ended:
         return Restored(None, "")
@@ -166,7 +171,9 @@ def restore(session: Session, server: Server) -> Restored:
 
 
 def unused_after_restore(restored: int, usage: Usage) -> str:
-    """Return a message if the first request could not use all of a restored slot; empty if it could or if that is unknown.
+    """Return a message if the first request after :func:`restore` did not use all restored tokens.
+
+    The message is empty if the request used them all, or if the server did not report its cached tokens.
 
     Examples
     --------
@@ -204,7 +211,10 @@ def _restore_state(server: Server, slot: int, state: Path) -> int:
 
 
 def _slot_tokens(server: Server, slot: int | None) -> int | None:
-    """Return the tokens in a slot. Without a slot, return 0 if all slots are empty and None if the answer is unknown."""
+    """Return the number of tokens in a slot; None if the server does not say.
+
+    If ``slot`` is None, return 0 if all slots are empty. Otherwise return None, because the session may be in any of them.
+    """
     if not engines.find(server.engine).has_slots:
         return None
     try:

@@ -32,10 +32,10 @@ _SHARED = """tools : iterable of callable or JsonTool, or Registry
     Python functions with a docstring and type hints, or JSON schemas with a callable. With at least one tool, the tools
     ``find_tool``, ``call_tool`` and ``clock`` are added.
 home : str or Path
-    Directory that contains the sessions.
+    Directory of the sessions (in ``sessions``), the memory and saved slots.
 memory : str or Memory, optional
-    Memory block of the baseline. None reads ``<home>/memory/core.md`` if that file exists; ``""`` means no block. A memory from
-    `loopkit.memory.open` supplies its own block and adds the tool ``recall``.
+    Memory block: text that is appended to the system prompt. None reads ``<home>/memory/core.md`` if that file exists; ``""``
+    means no block. A memory from `loopkit.memory.open` supplies its own block and adds the tool ``recall``.
 limits : Limits, optional
     Limits of a turn. The default is ``Limits()``.
 allow : callable, optional
@@ -44,21 +44,22 @@ allow : callable, optional
 port : ToolPort, optional
     Runs the tool calls. By default they run as Python functions in this process.
 on_full : {"stop", "roll"}
-    Action when the context is full: ``"stop"`` ends the epoch and the turn, ``"roll"`` opens the next epoch at once.
+    Action when the context is full. ``"stop"`` ends the epoch and the turn. ``"roll"`` ends the epoch, opens the next one and
+    continues the turn.
 carry : {"turn", "summary"}, callable or None
-    First messages of the next epoch: the last ``"turn"``, a ``"summary"`` by the model, or none. A function receives the
-    records of the ended epoch and returns text."""
+    Messages that the next epoch starts with. ``"turn"``: those of the last turn. ``"summary"``: a summary that the model writes.
+    None: no messages. A function gets the records of the ended epoch and returns the text of one message."""
 
 
 def with_shared_parameters(function: Callable[P, R]) -> Callable[P, R]:
-    """Write the parameters that `start` and `resume` share into a docstring."""
+    """Replace ``{shared}`` in the function's docstring by the parameters that `start` and `resume` share."""
     function.__doc__ = inspect.cleandoc(function.__doc__ or "").replace("{shared}", _SHARED)
     return function
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Arguments that `start` and `resume` share, and what both do with them."""
+    """Arguments that `start` and `resume` share. The methods make registry, baseline and loop from them."""
 
     server: Server
     tools: Iterable[AnyTool] | Registry
@@ -71,7 +72,7 @@ class Settings:
     carry: Carry
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used, before a session is created or opened."""
+        """Raise `InvalidConfig` for arguments that cannot be used, before a session is created or opened."""
         check_epoch_options(self.on_full, self.carry)
         if not isinstance(self.server, Server):
             why = f"expected a Server; got {kind_of(self.server)}"  # type: ignore[unreachable]  # callers without a type checker
@@ -82,7 +83,7 @@ class Settings:
             raise InvalidConfig("memory", why, "Pass the block as a str, or lk.memory.open(…)")
 
     def registry(self, tags: Tags) -> Registry:
-        """Return the tools, with a memory's ``recall`` among them."""
+        """Return a registry of the tools. If a memory was passed, the registry has the tool ``recall``."""
         registry = self.tools if isinstance(self.tools, Registry) else Registry(self.tools)
         registry.use_tags(tags)
         if not (self.memory is None or isinstance(self.memory, str)):
@@ -98,7 +99,7 @@ class Settings:
         return Baseline.assemble(config, registry, block, tags)
 
     def check_completion_limit(self, options: Mapping[str, Any]) -> None:
-        """Refuse a limit on completion tokens that differs from the pinned one."""
+        """Raise `InvalidConfig` if ``limits.completion_tokens`` differs from the limit in the options of the epoch."""
         limit, pinned = self.limits.completion_tokens, max_tokens(options)
         if limit is not None and limit != pinned:
             why = f"it is {limit}, but the options of the epoch set {'no limit' if pinned is None else pinned}"
@@ -107,7 +108,7 @@ class Settings:
     def loop(
         self, session: Session, slot: int | None, registry: Registry, tags: Tags, next_baseline: Callable[[], Baseline]
     ) -> Loop:
-        """Return the loop of an open session."""
+        """Return a loop for an open session. ``next_baseline`` assembles the baseline of the next epoch."""
         state = State(
             session=session,
             server=self.server,
@@ -124,6 +125,6 @@ class Settings:
 
 
 def check_system(system: object) -> None:
-    """Refuse a system prompt that is neither text nor a path."""
+    """Raise `InvalidConfig` if a system prompt is neither a str nor a Path."""
     if not isinstance(system, str | Path):
         raise InvalidConfig("system", f"expected a str or a Path; got {kind_of(system)}", "Pass text, or the Path of a file")

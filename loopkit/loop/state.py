@@ -27,7 +27,7 @@ __all__ = ["State"]
 
 @dataclasses.dataclass
 class State:
-    """A session, its server, and the settings of its turns."""
+    """The session and the server of a loop, and the settings of the loop's turns."""
 
     session: Session
     server: Server
@@ -36,29 +36,32 @@ class State:
     limits: Limits
     tags: Tags
     next_baseline: Callable[[], Baseline]
-    "Assembles the baseline of the next epoch."
+    "Function that assembles the baseline of the next epoch from the present system prompt, memory and tools."
     on_full: OnFull = "stop"
     carry: Carry = "turn"
     slot: int | None = None
-    "Slot of the server to release when the loop closes."
+    "Server slot to release when the loop closes; None if the loop has taken no slot."
     stopping: Cancellation = dataclasses.field(default_factory=Cancellation)
     "Set to stop the running turn."
     restored: int | None = None
-    "Tokens that `resume` restored into the slot, until the first request has shown how many of them are usable."
+    "Number of tokens that `resume` restored into the slot. Set to None after the first request, which shows if they were used."
 
     def __post_init__(self) -> None:
         self._encoded = self.session.start
         self.watch = Watch(self.server)
 
     def update_encoder(self) -> None:
-        """Make the encoder match the current epoch. An interrupt may have stopped a turn just after an epoch was opened."""
+        """Replace the request encoder if it belongs to an earlier epoch.
+
+        This happens if an interrupt came just after the session opened an epoch.
+        """
         session = self.session
         if self._encoded is not session.start:
             self.encoder = RequestEncoder.resume(session.start, session.baseline, session.records)
             self._encoded = session.start
 
     def check_restored(self, usage: Usage) -> None:
-        """Warn, once, if the first request could not use the restored cache."""
+        """After the first request, warn if it did not use all restored tokens. Later calls do nothing."""
         restored, self.restored = self.restored, None
         if restored is not None and (message := unused_after_restore(restored, usage)):
             warnings.warn(message, UserWarning, stacklevel=2)

@@ -1,7 +1,7 @@
 """One turn: requests and tool calls until the model stops or a limit ends the turn.
 
-A request is logged only when its completion is final. A failed, refused, cut or interrupted request leaves the log unchanged, and
-sending it again sends the same bytes. However a turn ends, every tool call in the log has a result.
+A request is logged only after its whole completion has arrived. A failed, refused, cut or interrupted request leaves the log
+unchanged, so sending it again sends the same bytes. When a turn ends for any reason, every logged tool call gets a result.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ __all__ = ["TurnRun"]
 
 
 class _Stop(Exception):
-    """Leaves a turn from inside a callback, because the user stopped it."""
+    """Raised inside a callback to leave the turn, because the user stopped it."""
 
 
 class _ReasoningLimit(Exception):
-    """Leaves a completion from inside a callback, because it reached the limit on reasoning tokens."""
+    """Raised inside a callback to leave a completion with more reasoning tokens than the limit."""
 
 
 class TurnRun:
-    """A running turn.
+    """One run of a turn. Create a new object for each turn.
 
     Parameters
     ----------
     state : State
-        State of the loop.
+        Session, server and settings of the loop.
     emit : callable
         Called with every event.
     """
@@ -82,7 +82,7 @@ class TurnRun:
         )
 
     def settle(self, how: str) -> tuple[ToolResult, ...]:
-        """Give each pending call a result; see ``Loop.settle``."""
+        """Run the pending tool calls again, or log that they were interrupted. Return the logged results; see ``Loop.settle``."""
         if how == "rerun":
             self._run_and_settle(lambda: self._call_tools(Repeats(self._state.limits.repeats)))
         else:
@@ -90,14 +90,14 @@ class TurnRun:
         return tuple(record for record in self._logged if isinstance(record, ToolResult))
 
     def _run_and_settle(self, work: Callable[[], str]) -> str:
-        """Do work and return why the turn ends. If the work is left early, give each pending call a result."""
+        """Call ``work`` and return why the turn ends. If ``work`` raises an error, first log a result for each pending call."""
         try:
             return work()
         except _Stop:
             self._answer_pending()
             return "interrupted"
         except BaseException as error:
-            self._state.stopping.set()  # closes the connection, wherever the interrupt arrived
+            self._state.stopping.set()  # closes the connection, wherever in the code the interrupt arrived
             if not isinstance(error, SessionError):  # a log that cannot be written cannot take results either
                 try:
                     self._answer_pending()
@@ -144,7 +144,7 @@ class TurnRun:
         return self._state.encoder.request(self._state.session.records, newest)
 
     def _send(self, request: Request, newest: User | None) -> str:
-        """Send a request and log it. Return why the turn ends with it, or ``""``."""
+        """Send a request, and log it with its completion. Return why the turn must end now; ``""`` if it continues."""
         state = self._state
         last = last_usage_record(state.session.records)
         number = 1 if last is None else last.request + 1
@@ -188,7 +188,7 @@ class TurnRun:
             raise _Stop
 
     def _why_not_final(self, completion: Completion, calls: Sequence[ToolCall]) -> str:
-        """Return why a completion can be neither logged nor replayed, or ``""``."""
+        """Return why a completion is not logged (a reason of ``Turn.stop``); ``""`` if it can be logged."""
         limits, usage = self._state.limits, completion.usage
         if limits.reasoning_tokens is not None and (usage.reasoning_tokens or 0) > limits.reasoning_tokens:
             return "reasoning_limit"
@@ -253,7 +253,7 @@ class TurnRun:
     # epochs
 
     def _next_request(self, newest: User | None) -> Request | None:
-        """Return the next request. Open the next epoch if this one has ended or is full; return None if the turn must stop."""
+        """Return the next request; None if the turn must stop. If the epoch has ended or is full, first open the next one."""
         state, session = self._state, self._state.session
         if session.ended:
             return self._encode(newest) if self._open_epoch(newest) else None
@@ -266,13 +266,13 @@ class TurnRun:
         return self._encode(newest) if self._end_full_epoch(None, newest) else None
 
     def _end_full_epoch(self, error: ContextExceeded | None, newest: User | None) -> bool:
-        """End the epoch. Return True if the next one is open, and False if the turn must stop."""
+        """End the epoch because the context is full. Return True if the next epoch was opened, False if the turn must stop."""
         state = self._state
         self._log([epoch_end("context_full", last_usage_record(state.session.records), error, state.server)])
         return state.on_full == "roll" and self._open_epoch(newest)
 
     def _open_epoch(self, newest: User | None) -> bool:
-        """Open the next epoch. Return False if it would contain nothing that the model could answer."""
+        """Open the next epoch and return True. If there is no message for the model to answer, return False instead."""
         state, session = self._state, self._state.session
         new = [] if newest is None else [newest]
         baseline = state.next_baseline()
@@ -297,7 +297,7 @@ class TurnRun:
     # tools
 
     def _call_tools(self, repeats: Repeats) -> str:
-        """Run every pending call, in order. Return why the turn ends with them, or ``""``."""
+        """Run or deny every pending call, in order. Return ``"repeated_call"`` if repeated calls end the turn, else ``""``."""
         ended = False
         for call in self._state.session.pending:
             self._check_stop()
@@ -317,13 +317,13 @@ class TurnRun:
         return "repeated_call" if ended else ""
 
     def _answer_pending(self, outcome: Outcome | None = None) -> None:
-        """Log the same result for every pending call, in one write. None means that the call was interrupted."""
+        """Log the same result for every pending call, in one write. If ``outcome`` is None, log that the call was interrupted."""
         if pending := self._state.session.pending:
             first = int(self._state.session.next_call())
             self._log([self._result(number, call, outcome) for number, call in enumerate(pending, first)])
 
     def _result(self, number: int, call: ToolCall, outcome: Outcome | None) -> ToolResult:
-        """Return a tool's result as it is logged: lone surrogates replaced, capped, then neutralised."""
+        """Return the record of a tool's result. Its text has lone surrogates replaced, is capped, and then neutralised."""
         whole, replaced = replace_surrogates(INTERRUPTED if outcome is None else outcome.content)
         capped = cap(whole, self._state.limits.result_bytes)
         content, tags = neutralise_report(capped.text, self._state.tags)
@@ -341,9 +341,10 @@ class TurnRun:
 
 
 def _has_shrunk(last: UsageRecord, completion: Completion, session: Session) -> bool:
-    """Return True if the prompt has fewer tokens although the request was extended: the server has dropped messages.
+    """Return True if the server has dropped messages: the request grew, but its prompt has fewer tokens than the last one.
 
-    Templates that drop earlier reasoning also shorten the prompt, so sessions with reasoning are not checked.
+    Some chat templates drop earlier reasoning, which also shortens the prompt. So the result is False for sessions with
+    reasoning.
     """
     before, now = last.usage.prompt_tokens, completion.usage.prompt_tokens
     if before is None or now is None or now >= before:

@@ -17,7 +17,7 @@ __all__ = ["ChangedTool", "ToolChanges", "called_found_tools", "compare"]
 
 
 class ChangedTool(NamedTuple):
-    """A core tool with a new description or new parameters."""
+    """A tool of the baseline whose schema has changed since the epoch began."""
 
     name: str
     diff: str
@@ -26,16 +26,19 @@ class ChangedTool(NamedTuple):
 
 @dataclass(frozen=True)
 class ToolChanges:
-    """How the tools given on resume differ from an epoch's. False if they are the same."""
+    """Differences between the tools of an epoch and the tools passed to `resume`. False if they are the same.
+
+    Core tools have their schemas in the baseline. The model finds the other tools with ``find_tool``.
+    """
 
     missing: tuple[str, ...] = ()
-    "Core tools of the epoch that were not given. `resume` refuses this."
+    "Core tools of the epoch that were not passed. `resume` then raises an error."
     changed: tuple[ChangedTool, ...] = ()
     "Core tools with a new schema. The epoch keeps sending the old one."
     added: tuple[str, ...] = ()
-    "New core tools. Until the next epoch the model has to find them."
+    "New core tools. Until the next epoch, the model has to find them with ``find_tool``."
     removed: tuple[str, ...] = ()
-    "Found tools that the model has called and that were not given."
+    "Tools that the model has found and called in this epoch, and that were not passed."
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.changed or self.added or self.removed)
@@ -63,9 +66,9 @@ def compare(pinned: Sequence[ToolSchema], registry: Registry, called: Iterable[s
     pinned : sequence of ToolSchema
         Tools of the baseline.
     registry : Registry
-        Tools given on resume. Its tags must be the session's.
+        Tools passed to `resume`, with the control tags of the session; see ``Registry.use_tags``.
     called : iterable of str
-        Found tools that the model has called; see :func:`called_found_tools`.
+        Names of the tools that the model has called through ``call_tool``; see :func:`called_found_tools`.
 
     Examples
     --------
@@ -89,7 +92,7 @@ def compare(pinned: Sequence[ToolSchema], registry: Registry, called: Iterable[s
 
 
 def called_found_tools(records: Iterable[LogRecord]) -> tuple[str, ...]:
-    """Return the names of the tools that the model has called through ``call_tool`` and that returned a result."""
+    """Return the names of the tools that the model has called through ``call_tool`` with success, without repeats."""
     names: dict[str, None] = {}
     waiting: list[tuple[str, str]] = []
     for record in records:

@@ -28,7 +28,7 @@ Allow: TypeAlias = Callable[[str, dict[str, Any]], bool | str]
 
 @dataclass(frozen=True)
 class Ok:
-    """Result of a tool that has run, as text."""
+    """Result of a tool call that has run. ``content`` is the tool's result as text."""
 
     content: str
     status: ClassVar[Literal["ok"]] = "ok"
@@ -36,7 +36,7 @@ class Ok:
 
 @dataclass(frozen=True)
 class Denied:
-    """Result of a call that was not allowed: the reason, for the model."""
+    """Result of a tool call that was not allowed. ``content`` is the reason, for the model."""
 
     content: str
     status: ClassVar[Literal["denied"]] = "denied"
@@ -44,7 +44,7 @@ class Denied:
 
 @dataclass(frozen=True)
 class Failed:
-    """Result of a call that failed: the error, for the model."""
+    """Result of a tool call that failed. ``content`` describes the error, for the model."""
 
     content: str
     status: ClassVar[Literal["failed"]] = "failed"
@@ -74,23 +74,23 @@ class ToolPort(Protocol):
 
 
 class PythonPort:
-    """Run the tools of a registry in this process.
+    """A `ToolPort` that runs the tools of a registry in this process.
 
     Parameters
     ----------
     registry : Registry
         The tools.
     allow : callable, optional
-        Called before each tool call with the tool's name and arguments; for ``call_tool``, with those of the tool that it calls.
+        Called before each tool call with the tool's name and arguments. For ``call_tool``, these are the inner tool's.
         It returns True to allow the call, and False or a str with the reason to deny it. By default every call is allowed.
     seconds : float, optional
-        Time that a tool may take. Its thread then keeps running, and the model gets a failure. By default there is no limit: the
-        tool runs in the caller's thread, and Ctrl-C stops it.
+        Maximum run time of a call in seconds. After that time, the model gets a failure, but the tool keeps running in its
+        thread. By default there is no limit: the tool runs in the caller's thread, and Ctrl-C stops it.
 
     Raises
     ------
     InvalidConfig
-        If ``seconds`` is not a time; in a call, if ``allow`` returns something else.
+        If ``seconds`` is not a positive number. Also raised by :meth:`call` if ``allow`` returns neither a bool nor a str.
 
     Examples
     --------
@@ -177,7 +177,7 @@ class PythonPort:
 
 
 def _in_thread(work: Callable[[], str], name: str, seconds: float | None) -> str | None:
-    """Run in a daemon thread. Return None if it takes too long."""
+    """Call ``work`` in a daemon thread and return its text; None if it takes longer than ``seconds``."""
     done: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
 
     def target() -> None:

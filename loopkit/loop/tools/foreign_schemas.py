@@ -1,6 +1,7 @@
 """Neutralising schemas of foreign tools: control tags in prose become plain text; anywhere else they are refused.
 
-Templates print the whole schema into the prompt. Prose may change, but the model has to write names, keys and enum values back.
+A foreign tool has a schema from an untrusted source. Chat templates print the whole schema into the prompt. Descriptions can be
+changed, but names, keys and enum values cannot, because the model has to repeat them exactly.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ _PLACES: dict[str, Place] = {
     **dict.fromkeys(("enum", "const", "default"), "data"),
     **dict.fromkeys(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"), "names"),
 }
-"Kind of content below a member of a schema. Below the other members is a schema or a keyword."
+"What the value of a schema member contains: prose, fixed data, or a mapping of names. Other members contain a schema."
 
 
 def neutralise_schema(schema: ToolSchema, tags: Tags) -> ToolSchema:
-    """Return a schema with the control tags in its prose written as plain text.
+    """Return a schema in which control tags in descriptions are replaced by plain text.
 
     Parameters
     ----------

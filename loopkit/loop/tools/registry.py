@@ -1,7 +1,7 @@
 """`Registry`: the tools of a loop, searched with ``find_tool`` and called with ``call_tool``.
 
-Core tools have their schemas in the baseline. Found tools do not, so they can be added during an epoch without changing a byte of
-the prompt.
+The schemas of core tools are in the baseline, so every request contains them. The model discovers all other tools with
+``find_tool``. Such tools can be added during an epoch without changing a byte of the prompt.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from loopkit.reprs import Card, counted
 __all__ = ["Bound", "Registry", "SearchableMemory"]
 
 _DESCRIBED = 5
-"Tools that ``find_tool`` describes in one result. Of further ones it lists the names."
+"Maximum tools that ``find_tool`` describes in one result. It lists only the names of further matches."
 
 
 class SearchableMemory(Protocol):
     """Protocol of a memory that the model can search."""
 
     def block(self) -> str:
-        """Return the present memory block, or an empty string."""
+        """Return the text to append to the system prompt; empty if there is none."""
 
     def found(self, query: str) -> Any:
         """Search the memory.
@@ -42,15 +42,15 @@ class SearchableMemory(Protocol):
         Returns
         -------
         Any
-            The result for the model, a JSON value.
+            The matches, as a JSON value for the model.
         """
 
 
 class Bound(NamedTuple):
-    """A call of an existing tool with valid arguments."""
+    """A tool call whose tool exists and whose arguments were checked, ready to run."""
 
     name: str
-    "Tool that will run. For ``call_tool`` this is the tool that it calls."
+    "Name of the tool that will run. For ``call_tool``, this is the inner tool."
     arguments: dict[str, Any]
     "Arguments as the model wrote them, parsed."
     run: Callable[[], Any]
@@ -63,20 +63,21 @@ class _Entry(NamedTuple):
     is_core: bool
     is_foreign: bool
     schema: ToolSchema
-    "Schema that is sent; neutralised if the tool is foreign."
+    "Schema that is sent to the model. Control tags in a foreign tool's schema are neutralised."
 
 
 class Registry:
     """Tools that the model may call, in the order in which they were added.
 
-    With at least one tool, ``find_tool``, ``call_tool`` and ``clock`` are added behind them, and ``recall`` with a memory.
+    If there is at least one tool, ``find_tool``, ``call_tool`` and ``clock`` follow after the tools. With a memory, ``recall``
+    does too.
 
     Parameters
     ----------
     tools : iterable of callable or JsonTool
         Core tools: Python functions with a docstring and type hints, or JSON schemas with a callable.
     tags : Tags
-        Control tags to neutralise in the schemas of foreign tools. `start` and `resume` set the session's.
+        Control tags to neutralise in the schemas of foreign tools. `start` and `resume` replace them by the session's tags.
 
     Raises
     ------
@@ -118,8 +119,8 @@ class Registry:
     ) -> None:
         """Add a tool. The model can find and call it at once.
 
-        Its schema is part of the baselines of later epochs, not of an open one. In an epoch that started without any tool,
-        ``find_tool`` is missing too.
+        The schema of a core tool is in the baselines of later epochs; the baseline of an open epoch does not change. If the open
+        epoch started without any tool, the model has no ``find_tool`` and can use the new tool only in the next epoch.
 
         Parameters
         ----------
@@ -128,10 +129,10 @@ class Registry:
         name, description : str, optional
             Name and description for the model, instead of the tool's own.
         core : bool
-            If True, the schema is part of the baseline. If False, the model has to find the tool.
+            If True, the schema is part of the baseline. If False, the model has to find the tool with ``find_tool``.
         foreign : bool
-            If True, the description is text from outside: control tags in it are neutralised, and tags in names or values are
-            refused.
+            If True, the schema comes from an untrusted source: control tags in descriptions are neutralised, and control tags in
+            names or values raise an error.
 
         Raises
         ------
@@ -196,7 +197,7 @@ class Registry:
         self._own = {**self._own, "recall": make_tool(recall)}
 
     def core_schemas(self) -> tuple[ToolSchema, ...]:
-        """Return the schemas of the next baseline, in registration order. Empty if there are no tools."""
+        """Return the schemas for the next baseline: core tools in registration order, then loopkit's own. Empty without tools."""
         if not self._entries and "recall" not in self._own:
             return ()
         core = (entry.schema for entry in self._entries.values() if entry.is_core)
@@ -209,14 +210,14 @@ class Registry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the tools that were added."""
+        """Names of the added tools, without loopkit's own such as ``find_tool``."""
         return tuple(self._entries)
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries or name in self._own
 
     def bind(self, name: str, arguments: dict[str, Any]) -> Bound:
-        """Resolve a call and check its arguments. Nothing is run.
+        """Look up the tool of a call and check the arguments. Nothing is run.
 
         Parameters
         ----------
@@ -228,12 +229,12 @@ class Registry:
         Returns
         -------
         Bound
-            The tool and its arguments; ``run()`` calls it.
+            The tool and its arguments; its ``run()`` calls the tool.
 
         Raises
         ------
         InvalidCall
-            If the tool does not exist or the arguments do not fit. Its message is written for the model.
+            If the tool does not exist or the arguments do not fit its schema. The message is written for the model.
         """
         entry = self._entries.get(name)
         tool = entry.tool if entry is not None else self._own.get(name)
@@ -302,7 +303,7 @@ def _ranked(query: str, functions: Sequence[FunctionSchema]) -> list[FunctionSch
 
 
 def _points(word: str, function: FunctionSchema) -> int:
-    """Return how well a word matches. A name counts more than a description, and a whole word more than its beginning."""
+    """Return how well a word of a query matches a function: 0 to 4. The name counts more than the description."""
     best = 0
     for weight, text in ((2, function.name), (1, function.description or "")):
         for other in _words(text):

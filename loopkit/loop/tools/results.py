@@ -36,7 +36,7 @@ def cap(text: str, limit_bytes: int = 16384) -> Capped:
     Returns
     -------
     Capped
-        The text, unchanged if it fits.
+        The text, and whether it was cut. A text that fits is unchanged.
 
     Examples
     --------

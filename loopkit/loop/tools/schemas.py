@@ -66,18 +66,18 @@ AnyTool: TypeAlias = Callable[..., Any] | JsonTool
 
 @dataclasses.dataclass(frozen=True)
 class Tool:
-    """A tool with its schema and the check of its arguments."""
+    """A callable tool with its schema and the function that checks arguments."""
 
     schema: ToolSchema
     check: Callable[[Arguments], Arguments]
-    "Converts the model's arguments for ``run``, or raises :class:`InvalidCall`."
+    "Function that converts the model's arguments for ``run``, or raises :class:`InvalidCall`."
     run: Callable[[Arguments], Any]
     is_async: bool
     "True if ``run`` returns an awaitable."
 
 
 class InvalidCall(ValueError):
-    """A call with an unknown tool or invalid arguments. The message is written for the model."""
+    """A call names an unknown tool or has invalid arguments. The message is written for the model."""
 
 
 def make_tool(tool: AnyTool, name: str | None = None, description: str | None = None) -> Tool:
@@ -145,7 +145,7 @@ def _checked_name(name: str) -> str:
 
 
 def _json_value(value: Any, member: str) -> Any:
-    """Return a copy of a value as plain JSON."""
+    """Return a copy of a value that contains only JSON types, with sets as sorted lists."""
     try:
         return decode(encode(_sorted_sets(value), member))
     except EncodeError as error:
@@ -158,7 +158,7 @@ def _shown(text: str) -> str:
 
 
 def _sorted_sets(value: Any) -> Any:
-    """Sort sets, because their order differs between processes."""
+    """Replace each set inside a value by a sorted list, because the order of a set differs between processes."""
     if isinstance(value, Mapping):
         return {key: _sorted_sets(inner) for key, inner in value.items()}
     if isinstance(value, set | frozenset):
