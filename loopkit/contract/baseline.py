@@ -1,7 +1,7 @@
 """`Baseline`, the fixed prefix of every request of an epoch, and the replay of a log as messages.
 
-A baseline is a snapshot of system prompt, memory block and tool schemas. It is assembled and written when an epoch begins, and
-only read after that.
+A baseline is a snapshot of system prompt, memory block (text appended to the system prompt) and tool schemas. It is written to
+disk when an epoch begins and never changed after that, so all requests of the epoch begin with the same bytes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class CoreSchemas(Protocol):
 
 
 class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The fixed prefix of every request of an epoch: system prompt and tool schemas. Compared by value.
+    """The fixed prefix of every request of an epoch: system prompt and tool schemas. Baselines are compared by value.
 
     Parameters
     ----------
     system : str
-        The system prompt, followed by the memory block.
+        The system prompt, followed by the memory block if there is one.
     tools : tuple of ToolSchema
         The tool schemas, in registration order.
 
@@ -70,18 +70,18 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         memory: str | None = None,
         tags: Tags | None = None,
     ) -> Self:
-        """Build a baseline from today's system prompt, memory block and tools.
+        """Build a baseline from the present system prompt, memory block and tools.
 
         Parameters
         ----------
         config : Config
-            Settings with the system prompt, as text or as a file, and the home.
+            Settings. They contain the system prompt, as text or as a file, and the home directory.
         registry : CoreSchemas or None
             The tools; None for no tools.
         memory : str, optional
             The memory block. None reads ``<home>/memory/core.md`` if that file exists; ``""`` means no block.
         tags : Tags, optional
-            Control tags to neutralise in the memory block; by default the default set. The system prompt is never changed.
+            Control tags to neutralise in the memory block. The default is ``Tags.default()``. Tags in the system prompt stay.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self._card().html()
 
     def to_json(self) -> bytes:
-        """Return the bytes of the baseline file: members in declared order, nothing sorted, no final newline.
+        """Return the content of the baseline file: compact JSON with members in declared order, without a final newline.
 
         Raises
         ------
@@ -127,19 +127,19 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise BaselineError(None, f"{error.member} cannot be encoded: {error.why}") from error
 
     def hash(self) -> Sha256Hash:
-        """Return the SHA-256 of :meth:`to_json`."""
+        """Return the SHA-256 of the bytes that :meth:`to_json` returns."""
         return Sha256Hash.of(self.to_json())
 
     @classmethod
     def from_json(cls, text: bytes | str, path: str | None = None) -> Self:
-        """Decode a baseline strictly.
+        """Decode a baseline. An unknown member or a wrong type is an error.
 
         Parameters
         ----------
         text : bytes or str
-            Result of :meth:`to_json`.
+            Content of a baseline file, as :meth:`to_json` returns it.
         path : str, optional
-            File of the baseline, for the error message.
+            Path of the file, for error messages.
 
         Returns
         -------
@@ -212,7 +212,7 @@ def _read_text(path: Path, what: str) -> str:
 
 
 def messages(baseline: Baseline, records: Iterable[LogRecord]) -> list[ChatMessage]:
-    """Replay a log as messages: the system message, then a message for every record that is sent.
+    """Return the messages of an epoch: the system message, then one for each user, assistant and tool result record.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def messages(baseline: Baseline, records: Iterable[LogRecord]) -> list[ChatMessa
     Returns
     -------
     list of ChatMessage
-        The messages. The replay of a prefix of the records is a prefix of the replay.
+        The messages. Adding records only appends messages; the earlier ones stay the same.
 
     Examples
     --------
@@ -247,7 +247,10 @@ def system_message(baseline: Baseline) -> ChatMessage:
 
 
 def message_of(record: LogRecord) -> ChatMessage | None:
-    """Return the message of a record, or None. A new kind of record fails the type check here."""
+    """Return the chat message of a record; None if the record is not sent to the model.
+
+    The type checker reports a kind of record that is missing here.
+    """
     match record:
         case SessionStart():
             return None

@@ -17,7 +17,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, repr=False)
 class Drift:
-    """The difference between the baseline of an epoch and today's baseline; false if there is none.
+    """Differences between the baseline of an epoch and the baseline that a new epoch would get. False if there are none.
 
     Examples
     --------
@@ -29,7 +29,7 @@ class Drift:
     """
 
     lines: tuple[str, ...]
-    """One line for each changed line of the system prompt, and for each changed tool."""
+    """One line of text for each removed or added line of the system prompt, and for each changed tool."""
 
     @classmethod
     def between(cls, pinned: Baseline, today: Baseline) -> Self:
@@ -38,14 +38,14 @@ class Drift:
         Parameters
         ----------
         pinned : Baseline
-            Baseline of the epoch.
+            Baseline of the current epoch.
         today : Baseline
             Baseline that a new epoch would get.
 
         Returns
         -------
         Drift
-            The differences.
+            The differences, from ``pinned`` to ``today``.
         """
         diff = difflib.ndiff(pinned.system.split("\n"), today.system.split("\n"))
         lines = [f"system: {line[0]}{line[2:]}" for line in diff if line[0] in "+-"]
@@ -71,7 +71,7 @@ class Drift:
 
 
 def schema_difference(before: ToolSchema, after: ToolSchema) -> str:
-    """Return the members that differ, as ``path: before → after``; empty if the encoded bytes are equal."""
+    """Describe the first 5 members that differ, as ``path: before → after``. Empty if both have the same JSON bytes."""
     then, now = encode(before.function), encode(after.function)
     if then == now:
         return ""

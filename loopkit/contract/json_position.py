@@ -9,7 +9,9 @@ __all__ = ["first_difference", "path_at"]
 
 
 def first_difference(a: AnyStr, b: AnyStr) -> int:
-    """Return the first offset at which two byte strings or texts differ, or the length of the shorter if it is a prefix.
+    """Return the first offset at which two byte strings or texts differ.
+
+    If one is a prefix of the other, return the length of the shorter one.
 
     Examples
     --------
@@ -17,7 +19,7 @@ def first_difference(a: AnyStr, b: AnyStr) -> int:
     2
     """
     low, high, end = 0, 64, min(len(a), len(b))
-    while high < end and a[low:high] == b[low:high]:  # the cost depends on the common part only
+    while high < end and a[low:high] == b[low:high]:  # doubling: the cost depends only on the length of the common part
         low, high = high, 2 * high
     high = min(high, end)
     while low < high:
@@ -45,7 +47,7 @@ def path_at(body: bytes, offset: int) -> str:
     Returns
     -------
     str
-        For example ``messages[3].content``; ``body`` for the text as a whole.
+        The path, such as ``messages[3].content``. If the byte is in no member, ``body``.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Chat messages, tool calls and tool schemas as they are sent, as frozen msgspec Structs.
 
-A member that is ``UNSET`` is not sent. The model's output stays bytes (``msgspec.Raw``).
+A member that is ``UNSET`` is not sent. Tool calls of the model are kept as the bytes that the server sent (``msgspec.Raw``).
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ __all__ = [
 
 
 class StrictStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """Base of records and their parts: strict, and not tracked by the garbage collector, because JSON has no cycles.
+    """Base class of records and their parts. Decoding an unknown member is an error.
 
-    The type checker requires frozen and kw_only again in each subclass.
+    The garbage collector does not track instances, because values from JSON have no reference cycles. Subclasses repeat
+    ``frozen`` and ``kw_only``, because the type checker requires it.
     """
 
 
 class Lined(StrictStruct, frozen=True, kw_only=True):
-    """A part whose repr is one line without absent members."""
+    """Base class of records whose repr is one line and leaves out members that are absent or None."""
 
     def __repr__(self) -> str:
         members = ((name, getattr(self, name)) for name in self.__struct_fields__ if name != "time")
@@ -47,35 +48,35 @@ def _one_line(value: object) -> str:
 
 
 class Extra(StrictStruct, frozen=True, kw_only=True):
-    """Other members that the server put into an assistant message."""
+    """Members of an assistant message that OpenAI's format does not have, so that they can be sent back unchanged."""
 
     reasoning_name: str | UnsetType = UNSET
-    "Name of the member with the reasoning, if it was not ``reasoning_content``."
+    "Name of the member that contained the reasoning, if it was not ``reasoning_content``."
     members: dict[str, Raw] | UnsetType = UNSET
-    "Members that loopkit does not know, in order, as bytes."
+    "Members that loopkit does not know, in the server's order; each value is the JSON that the server sent."
 
 
 class ToolCallFunction(msgspec.Struct, frozen=True, gc=False):
-    """Name and arguments of a call. Other members are ignored here; the log keeps them."""
+    """Name and arguments of a tool call. Other members are ignored when decoding, but the log keeps their bytes."""
 
     name: str
     arguments: str
 
 
 class ToolCall(msgspec.Struct, frozen=True, gc=False):
-    """A tool call of the model."""
+    """A tool call that the model made: its id, and the function with its arguments."""
 
     id: str
     function: ToolCallFunction
 
 
 class FunctionSchema(StrictStruct, frozen=True, kw_only=True):
-    """The function of a tool, as the model sees it."""
+    """Name, description and parameters of a tool, as they are sent to the model."""
 
     name: str
     description: str | UnsetType = UNSET
     parameters: dict[str, Any]
-    "JSON schema of the arguments; members keep their order."
+    "JSON schema of the arguments. Its members are sent in this order."
     strict: bool | UnsetType = UNSET
 
 
@@ -101,11 +102,11 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_content: str | UnsetType | None = UNSET
     tool_calls: Raw | UnsetType = UNSET
     extra: Extra | UnsetType = UNSET
-    "Its members are added to the message; it is not sent as a member itself."
+    "Further members. They are sent as members of the message, not inside a member ``extra``."
 
 
 def encode_message(message: ChatMessage) -> bytes:
-    """Encode a message for a request. Every member is unchanged, and absent members stay absent.
+    """Return a message as JSON bytes for a request. Members that are UNSET are left out, and null stays null.
 
     Examples
     --------

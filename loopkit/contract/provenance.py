@@ -28,16 +28,16 @@ class Role(StrEnum):
 
 
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Position of a record in its source."""
+    """Where a record comes from: a transcript, and the position in it."""
 
     source: Annotated[str, msgspec.Meta(min_length=1)]
-    "Id of the transcript, never a path; ``<session>/<epoch>`` for a loopkit session."
+    "Id of the transcript (not a path). For a loopkit session it is ``<session>/<epoch>``."
     offset: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-    "Position in the source; for a file, the byte offset of the line."
+    "Position in the transcript. In a file, this is the byte offset of the record's line."
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One unit of a transcript.
+    """One message or tool result of a transcript, in the same form for every source.
 
     Examples
     --------
@@ -48,5 +48,5 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: Role
     text: str
     timestamp: Annotated[str, msgspec.Meta(pattern=f"^(?:{TIME.pattern})$")] | None
-    "RFC 3339 in UTC with microseconds, as in `Timestamp`; None if the source has no time."
+    "Time in RFC 3339 format, in UTC with microseconds (see `Timestamp`); None if the source has no time for the record."
     provenance: Provenance

@@ -1,7 +1,7 @@
 """Recorded requests of agents other than loopkit: the lines of ``<home>/recordings/<id>.jsonl``.
 
-The lines have the same checksums as a session's lines. Conversations are reconstructed when a recording is loaded. Headers are
-never recorded.
+Each line has a checksum, as in the log of a session. A recording contains single requests; loading it finds out which requests
+belong to the same conversation. HTTP headers, which may contain API keys, are left out.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ class RecordedRequest(StrictStruct, frozen=True, kw_only=True, tag_field="kind",
     time: Time
     "When the response ended."
     request: Number
-    "1, 2, 3, … in the order in which responses ended. A missing number is a request whose line could not be written."
+    "1, 2, 3, … in the order in which the responses ended. If a number is missing, that request could not be written to disk."
     sent: Time
     "When the request was sent."
     path: str
     "Path of the URL, without the query."
     body: str
-    "The exact text of the request's body."
+    "The text of the request's body, exactly as it was sent."
     status: int | None
     "HTTP status; None if there was no response."
     ended: Literal["whole", "hung_up", "cut", "failed"]
-    "``hung_up``: the client closed the connection. ``cut``: the server did. ``failed``: the response contained an error."
+    "How the response ended. ``hung_up``: the client closed the connection. ``cut``: the server closed it. ``failed``: an error."
     usage: Usage
     reported: Raw | UnsetType = UNSET
-    "The server's original usage object, if its numbers are inconsistent."
+    "The server's own usage object, kept if its numbers contradict each other."
     finish_reason: str | None
     response_id: str | None
     model: str | None
-    "Model named by the response, or else by the request."
+    "Model that the response names; if it names none, the model of the request."
     engine: str | None
-    "Engine, if the response identifies it: ``llama.cpp``, ``openai``, ``anthropic``."
+    "Server software or API, if the response shows it: ``llama.cpp``, ``openai``, ``anthropic``."
     elapsed_ms: Milliseconds
     "Time from sending the request to the end of the response, in milliseconds."
 
@@ -59,7 +59,7 @@ _decoder = msgspec.json.Decoder(RecordedRequest)
 
 
 def encode_recorded(record: RecordedRequest) -> bytes:
-    """Encode a record without ``crc``.
+    """Return a recorded request as one line of JSON, without the checksum ``crc``.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def encode_recorded(record: RecordedRequest) -> bytes:
 
 
 def decode_recorded(data: bytes) -> RecordedRequest:
-    """Decode a line of a recording without ``crc`` strictly.
+    """Decode a line of a recording, without its checksum ``crc``. An unknown member or a wrong type is an error.
 
     Raises
     ------

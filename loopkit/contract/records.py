@@ -1,7 +1,8 @@
 """The records of a log, as frozen msgspec Structs.
 
 Members are declared in the order in which they are written. A member with the default ``UNSET`` may be absent. Absent, null and
-empty are three different things. Unknown members and kinds are refused. The model's output is kept as bytes (``msgspec.Raw``).
+empty are three different things. Decoding an unknown member or kind is an error. Parts of the model's output that may have any
+form, such as tool calls, are kept as the bytes that the server sent (``msgspec.Raw``).
 ``loopkit/session/FORMAT.md`` documents the format.
 """
 
@@ -48,12 +49,12 @@ Milliseconds = Annotated[float, Meta(ge=0)]
 Hash = Annotated[str, Meta(min_length=64, max_length=64)]
 Time = Annotated[str, Meta(min_length=27, max_length=27)]
 
-# The decoder checks lengths in C, but patterns only one value at a time in Python. So check_raw checks the digits.
+# The types above check only lengths, which msgspec does fast in C; patterns would be slow. So check_raw checks the hex digits.
 _HEX = re.compile(r"[0-9a-f]*")
 
 
 class Usage(StrictStruct, frozen=True, kw_only=True):
-    """Usage numbers of one request, as the server reported them. None means "not reported", which differs from zero."""
+    """Token counts and times of one request. None means that the server did not report the number, which differs from 0."""
 
     prompt_tokens: Count | None = None
     "Tokens of the whole prompt, including cached tokens."
@@ -74,14 +75,14 @@ class Usage(StrictStruct, frozen=True, kw_only=True):
 
     @property
     def read_tokens(self) -> int | None:
-        """Prompt tokens that the server processed: prompt tokens less cached tokens; None if either is unknown."""
+        """Prompt tokens that the server computed, because they were not cached; None if ``cached_tokens`` is unknown."""
         if self.prompt_tokens is None or self.cached_tokens is None:
             return None
         return self.prompt_tokens - self.cached_tokens
 
 
 class ServerFacts(StrictStruct, frozen=True, kw_only=True):
-    """Facts about the server when the epoch began; None where it did not report them."""
+    """What the server reported about itself when the epoch began. A member that it did not report is None."""
 
     engine: str | None = None
     build: str | None = None
@@ -91,23 +92,23 @@ class ServerFacts(StrictStruct, frozen=True, kw_only=True):
 
 
 class TagsFacts(StrictStruct, frozen=True, kw_only=True):
-    """The set of control tags that are neutralised in new text of the epoch."""
+    """The set of control tags that is neutralised in new text of the epoch; see `loopkit.Tags`."""
 
     id: str
     literals: tuple[str, ...] | UnsetType = UNSET
-    "Tags that the default shapes do not cover; absent if the id names a default set."
+    "Tags that were added to the default set, because the default patterns do not cover them."
     cuts: tuple[str, ...] | UnsetType = UNSET
-    "Strings that the server's template deletes from text, in the template's order."
+    "Strings that the server's chat template deletes from messages, in the template's order."
 
 
 class Carried(StrictStruct, frozen=True, kw_only=True):
-    """The records that an epoch carried over from an earlier one."""
+    """How many records an epoch carried over from an earlier epoch, and from where."""
 
     kind: str
     "``turn``, ``summary`` or ``text``."
     from_epoch: Count
     records: Count
-    "Number of carried records, directly after ``session_start``."
+    "Number of carried records. They follow directly after ``session_start``."
 
 
 class Forked(StrictStruct, frozen=True, kw_only=True):
@@ -116,7 +117,7 @@ class Forked(StrictStruct, frozen=True, kw_only=True):
     session: str
     epoch: Count
     line: Number
-    "Last line of the original log that was copied."
+    "Number of the last line that was copied from the original log."
 
 
 _NAMES_IN_LOGS = {"fixable_by": "mendable_by", "location": "where"}  # the names in log files never change
@@ -136,7 +137,7 @@ class SessionStart(_Record, frozen=True, kw_only=True, tag="session_start"):
     "llama-server slot that the session is pinned to, or None."
     baseline_sha256: Hash
     options: dict[str, Any]
-    "Pinned members of every request body, in order."
+    "Members, such as ``temperature``, that every request body of the epoch contains, in this order."
     server: ServerFacts
     tags: TagsFacts
     carried: Carried | UnsetType = UNSET
@@ -144,7 +145,7 @@ class SessionStart(_Record, frozen=True, kw_only=True, tag="session_start"):
 
 
 class User(_Record, frozen=True, kw_only=True, tag="user"):
-    """A user message; ``time`` is when it was asked."""
+    """A user message. ``time`` is when the user sent it."""
 
     content: str
     neutralised: Number | UnsetType = UNSET
@@ -159,7 +160,7 @@ class Assistant(_Record, frozen=True, kw_only=True, tag="assistant"):
     content: str | UnsetType | None = UNSET
     reasoning_content: str | UnsetType | None = UNSET
     tool_calls: Raw | UnsetType = UNSET
-    "JSON bytes: an array of calls, or null."
+    "The tool calls as the server sent them: bytes of a JSON array, or of null."
     extra: Extra | UnsetType = UNSET
     replaced: Number | UnsetType = UNSET
 
@@ -181,10 +182,10 @@ class Assistant(_Record, frozen=True, kw_only=True, tag="assistant"):
 
 
 class ToolResult(_Record, frozen=True, kw_only=True, tag="tool_result"):
-    """The result of a tool call, as the model gets it."""
+    """The result of a tool call, with the text that the model gets."""
 
     call: Number
-    "Number of the call within the session."
+    "Number of the call within the session, from 1."
     tool_call_id: str
     name: str
     content: str
@@ -198,7 +199,7 @@ class UsageRecord(_Record, frozen=True, kw_only=True, tag="usage"):
     """One completed request: its hash, usage and timings."""
 
     request: Number
-    "1, 2, 3, … within the epoch."
+    "Number of the request within the epoch, from 1."
     request_sha256: Hash
     request_bytes: Number
     usage: Usage
@@ -206,9 +207,9 @@ class UsageRecord(_Record, frozen=True, kw_only=True, tag="usage"):
     expected_exact: bool | UnsetType = UNSET
     reusable_tokens: Count | UnsetType | None = UNSET
     shortfall: str | UnsetType = UNSET
-    "Why fewer tokens than expected were cached, if nobody can fix it."
+    "Why fewer tokens than expected were cached, if nobody can fix the cause."
     reported: Raw | UnsetType = UNSET
-    "The server's original usage object, if its numbers are inconsistent."
+    "The server's own usage object, kept if its numbers contradict each other."
     finish_reason: str | None
     response_id: str | None
     attempts: Number
@@ -216,7 +217,7 @@ class UsageRecord(_Record, frozen=True, kw_only=True, tag="usage"):
 
 
 class CacheLoss(_Record, frozen=True, kw_only=True, tag="cache_loss", rename=_NAMES_IN_LOGS):
-    """Tokens that should have been cached, but were processed again."""
+    """Cache loss of one request: tokens that should have been cached, but were processed again, and the cause."""
 
     request: Number
     expected_tokens: Count
@@ -228,7 +229,7 @@ class CacheLoss(_Record, frozen=True, kw_only=True, tag="cache_loss", rename=_NA
     certainty: Literal["confirmed", "suspected", "unexplained"]
     fixable_by: Literal["client", "template", "server", "provider", "nobody"] | None
     location: str | None
-    "Member, message or event that the evidence refers to."
+    "Where the cause was found: a member of the request, a message or an event. ``evidence`` has the details."
     evidence: dict[str, Any]
     provider_verdict: str | UnsetType = UNSET
 
@@ -242,14 +243,14 @@ class EpochEnd(_Record, frozen=True, kw_only=True, tag="epoch_end"):
 
 
 class ReplayRecord(_Record, frozen=True, kw_only=True, tag="replay", rename=_NAMES_IN_LOGS):
-    """One request of a replay: a line of ``<home>/replays/<id>.jsonl``, with the same checksums as a session's lines."""
+    """One request of a replay: a line of ``<home>/replays/<id>.jsonl``. Lines have checksums, as in the log of a session."""
 
     session: str | None
-    "The replayed session; None if the requests are not from a session. The same in every line of a log."
+    "Id of the replayed session; None if the requests are not from a session. All lines of a log have the same value."
     variant: str | None
-    "The variant that was applied; None if the bodies are unchanged. The same in every line of a log."
+    "Name of the change that was applied to the bodies; None if they are unchanged. All lines of a log have the same value."
     request: Number
-    "1, 2, 3, … within the log."
+    "Number of the request within the log, from 1."
     request_sha256: Hash
     request_bytes: Number
     usage: Usage
@@ -259,7 +260,7 @@ class ReplayRecord(_Record, frozen=True, kw_only=True, tag="replay", rename=_NAM
     shortfall: str | UnsetType = UNSET
     reported: Raw | UnsetType = UNSET
     lost_tokens: Count | None
-    "None where it cannot be known; the five members that follow are there where it is above 0."
+    "Number of lost tokens; None if it is unknown. Only if it is above 0, the next five members are present."
     cause: str | UnsetType = UNSET
     certainty: Literal["confirmed", "suspected", "unexplained"] | UnsetType = UNSET
     fixable_by: Literal["client", "template", "server", "provider", "nobody"] | UnsetType | None = UNSET
@@ -280,7 +281,9 @@ _replay_decoder = msgspec.json.Decoder(ReplayRecord)
 
 
 def encode_record(record: LogRecord | ReplayRecord) -> bytes:
-    """Encode a record without ``crc``, as ``{"kind":…,"time":…,…}``, and check that decoding gives the same record.
+    """Return a record as JSON, ``{"kind":…,"time":…,…}``, without the checksum ``crc``.
+
+    The bytes are decoded again, to check that a reader will get the same record.
 
     Raises
     ------
@@ -303,14 +306,14 @@ _AnyRecord = TypeVar("_AnyRecord", bound=LogRecord | ReplayRecord)
 
 
 class Stored(NamedTuple, Generic[_AnyRecord]):
-    """A record as a reader will decode it, and its bytes."""
+    """The encoded bytes of a record, and the record as a reader will decode it from these bytes."""
 
     record: _AnyRecord
     data: bytes
 
 
 def encode_stored(record: _AnyRecord) -> Stored[_AnyRecord]:
-    """Encode a record, and return it as a reader will decode it, so that memory and log agree.
+    """Encode a record. Return the bytes, and the record as a reader will decode it, so that memory and log agree.
 
     Raises
     ------
@@ -329,12 +332,12 @@ def encode_stored(record: _AnyRecord) -> Stored[_AnyRecord]:
     if decoded != record:
         names = (name for name in record.__struct_fields__ if getattr(record, name) != getattr(decoded, name, UNSET))
         raise EncodeError(f"{kind}.{next(names, '')}", "decoding it gives another value")
-    # In other records, a float member may contain the int 5. It equals 5.0 and is written as 5.0.
+    # A float member may contain the int 5. Decoding turns it into 5.0, so the decoded record is encoded once more.
     return Stored(cast(_AnyRecord, decoded), data if plain else encode_texts(decoded, kind))
 
 
 def decode_record(data: bytes) -> LogRecord:
-    """Decode a record without ``crc`` strictly.
+    """Decode a record from JSON without the checksum ``crc``. An unknown member or a wrong type is an error.
 
     Raises
     ------
@@ -350,7 +353,7 @@ def decode_record(data: bytes) -> LogRecord:
 
 
 def decode_replay(data: bytes) -> ReplayRecord:
-    """Decode a line of a replay log without ``crc`` strictly. Raises ``ValueError`` as :func:`decode_record` does."""
+    """Decode a line of a replay log, without its checksum ``crc``. An invalid line raises ``ValueError``."""
     try:
         return _replay_decoder.decode(data)
     except RecursionError:
@@ -358,12 +361,12 @@ def decode_replay(data: bytes) -> ReplayRecord:
 
 
 def check_raw(record: LogRecord) -> None:
-    """Check the parts of a record that msgspec keeps as bytes or accepts as any JSON.
+    """Check the members of a record that msgspec's decoder does not check: raw bytes, free JSON and hashes.
 
     Raises
     ------
     ValueError
-        If a part does not have the right form.
+        If a member is invalid. The message names the member and the reason.
     """
     if isinstance(record, (User, ToolResult)):
         return

@@ -1,8 +1,8 @@
 """Request bodies, and the check that each request extends the one before.
 
-A body is ``head + chunks + tail``. The head contains everything up to ``"messages":[`` and the system message. Each further
-message is an immutable chunk. The tail closes the brackets. Every message is encoded and hashed once, so the cost of a request
-does not grow with the conversation.
+A body is ``head + chunks + tail``. The head is everything from the start of the body to the end of the system message. Each
+further message is a chunk that never changes. The tail is the closing brackets. Every message is encoded and hashed once, so the
+cost of a request does not grow with the length of the conversation.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ class Request:
     Parameters
     ----------
     head : bytes
-        Everything up to the last byte of the system message.
+        The body up to the last byte of the system message.
     chunks : sequence of bytes
-        The encoded further messages, each with its leading comma. Later requests add to it.
+        The other messages, encoded, each with a comma before it. Requests of an epoch share this list, and later ones append to
+        it.
     count : int
         Number of chunks that belong to this request.
     newest : bytes or None
-        A further chunk that is not in the log yet.
+        One more message at the end, which is not in the log yet.
     prefix_sha256 : str
         SHA-256 of the body without its closing brackets.
     sha256 : str
@@ -49,7 +50,7 @@ class Request:
     Attributes
     ----------
     session, time, slot
-        Session, response time and slot; None before sending.
+        Session id, time of the response and slot. None before sending, and if unknown.
     """
 
     __slots__ = ("_chunks", "_count", "_head", "_newest", "_tail", "prefix_sha256", "session", "sha256", "size", "slot", "time")
@@ -72,7 +73,9 @@ class Request:
 
     @classmethod
     def of(cls, body: bytes) -> Request:
-        """Wrap an existing body. If it does not end in the brackets of ``messages``, all of it is prefix.
+        """Return a request with an existing body.
+
+        :attr:`prefix` is the body without ``]}`` at its end. If the body ends differently, the prefix is the whole body.
 
         Parameters
         ----------
@@ -92,12 +95,12 @@ class Request:
         return 1 + self._count + (self._newest is not None)
 
     def pieces(self, size: int = 1 << 16) -> Iterator[bytes]:
-        """Yield the body in pieces of about ``size`` bytes, for the socket.
+        """Yield the body in pieces of at least ``size`` bytes, for writing to a socket. The last piece may be smaller.
 
         Parameters
         ----------
         size : int
-            Bytes of a piece; a piece ends with a message.
+            Minimum bytes of a piece. Each piece ends at the end of a message.
         """
         gathered, length = [self._head], len(self._head)
         for index in range(self._count + 1):
@@ -112,7 +115,7 @@ class Request:
 
     @property
     def chunks(self) -> Chunks:
-        """The body without its closing brackets, as chunks."""
+        """The body without its closing brackets, as separate parts."""
         return Chunks(self._head, self._chunks, self._count, self._newest)
 
     @property
@@ -122,17 +125,21 @@ class Request:
 
     @property
     def prefix(self) -> bytes:
-        """The body without its closing brackets: the next request of the epoch begins with it."""
+        """The body without its closing brackets. The next request of the epoch begins with these bytes."""
         return self.body[: self.size - len(self._tail)]
 
 
 class Chunks(NamedTuple):
-    """The parts of a body. The requests of an epoch share ``head`` and ``messages``."""
+    """The parts of a body without its closing brackets.
+
+    All requests of an epoch refer to the same ``head`` and ``messages`` objects; ``number`` says how many messages belong to
+    this request.
+    """
 
     head: bytes
     messages: Sequence[bytes]
     number: int
-    "Number of messages that belong to this request; there may be more, for later requests."
+    "Number of messages that belong to this request. Later ones belong only to later requests."
     newest: bytes | None
 
 
@@ -140,22 +147,22 @@ class Replayed(NamedTuple):
     """A request rebuilt from the log."""
 
     at: int
-    "Position of its usage record among the records."
+    "Position of the request's usage record among the records of the epoch, from 0."
     record: UsageRecord
-    "Its usage record."
+    "The usage record of the request."
     request: Request
     "The rebuilt body."
 
 
 def head(baseline: Baseline, options: Mapping[str, Any], slot: int | None) -> bytes:
-    """Encode the fixed part of an epoch's requests: pinned members, tools and the system message.
+    """Encode the bytes with which all requests of an epoch begin: options, slot, tools and the system message.
 
     Parameters
     ----------
     baseline : Baseline
         System prompt and tools.
     options : mapping
-        Pinned members of the body (model, sampling, template options), sent in this order.
+        Members of every body (model, sampling and template options), sent in this order.
     slot : int or None
         Sent as ``id_slot`` unless it is None.
 
@@ -188,7 +195,7 @@ def head(baseline: Baseline, options: Mapping[str, Any], slot: int | None) -> by
 
 
 class RequestEncoder:
-    """Encoder of the request bodies of one epoch, record by record.
+    """Encoder of the request bodies of one epoch. It encodes each record only once.
 
     Parameters
     ----------
@@ -197,8 +204,9 @@ class RequestEncoder:
 
     Notes
     -----
-    :meth:`request` builds the next body and checks that it extends the last one passed to :meth:`sent`. The check compares the
-    identity of the records, and length and running SHA-256 of the body. Its cost does not grow with the text of the history.
+    :meth:`request` builds the next body and checks that it begins with the prefix of the last request passed to :meth:`sent`. The
+    check compares the records by identity, and the length and running SHA-256 of the body. So the cost does not depend on the
+    length of the messages.
     """
 
     def __init__(self, baseline: Baseline, options: Mapping[str, Any], slot: int | None) -> None:
@@ -208,7 +216,7 @@ class RequestEncoder:
 
     @classmethod
     def resume(cls, start: SessionStart, baseline: Baseline, records: Sequence[LogRecord]) -> RequestEncoder:
-        """Return an encoder that continues at the end of an epoch's log.
+        """Return an encoder that has encoded all records of an epoch, so that the next request extends the last one.
 
         Raises
         ------
@@ -232,19 +240,20 @@ class RequestEncoder:
         Parameters
         ----------
         records : sequence of LogRecord
-            Records of the epoch, as in the log. A list is compared without a copy.
+            All records of the epoch, in the order of the log. A list is faster than other sequences, which are copied.
         newest : User, optional
-            A message that is not in the log yet.
+            A user message to send that is not in the log yet.
 
         Returns
         -------
         Request
-            The request.
+            The request body.
 
         Raises
         ------
         ContractBroken
-            If the body would not extend the last one sent. The error has the first differing byte and its member.
+            If the body would not extend the body sent last. The error contains the offset of the first byte that differs, and the
+            member of the body at this offset.
         """
         try:
             for record in records[len(self._records) :]:
@@ -262,7 +271,7 @@ class RequestEncoder:
         return self._build(None if newest is None else _chunk(newest))
 
     def sent(self, request: Request) -> None:
-        """Mark ``request`` as the last one completed. The next request must extend it."""
+        """Remember ``request`` as the last one that was sent and logged. The next request must extend it."""
         self._last = request
 
     def _restart(self) -> None:
@@ -326,7 +335,7 @@ def replayed(start: SessionStart, baseline: Baseline, records: Sequence[LogRecor
     Parameters
     ----------
     start : SessionStart
-        First record of the epoch, with the pinned options and the slot.
+        First record of the epoch. It contains the options and the slot.
     baseline : Baseline
         Baseline of the epoch.
     records : sequence of LogRecord
@@ -335,6 +344,6 @@ def replayed(start: SessionStart, baseline: Baseline, records: Sequence[LogRecor
     Yields
     ------
     Replayed
-        One request for each usage record. The bodies share their chunks.
+        One request for each usage record, in order. The requests share their encoded messages, which saves memory.
     """
     return RequestEncoder(baseline, start.options, start.slot)._replay(records)

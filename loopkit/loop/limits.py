@@ -192,7 +192,7 @@ class Repeats:
         self._count = 0
 
     def before(self, name: str, arguments: str) -> Verdict:
-        """Return what to do with the next call: ``run`` it, ``deny`` it with :data:`REPEATED`, or deny it and ``end`` the turn."""
+        """Return what to do with a call: ``run`` it, ``deny`` it with :data:`REPEATED`, or deny it and ``end`` the turn."""
         if (name, canonical(arguments)) != self._call or self._count < self._limit - 1:
             return "run"
         self._count += 1

@@ -1,6 +1,6 @@
 """Reading a log while another process writes it.
 
-A writer appends whole record groups, but a reader may open the file when only a part of a group has been written.
+A writer appends whole groups of records (a request and its response), but a reader may see a group that is only partly written.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ if sys.platform != "win32":
 T = TypeVar("T")
 
 PAUSES = (0.005, 0.01, 0.02, 0.04)
-"Seconds before each retry. Writing a megabyte takes less than the first."
+"Seconds to wait before each retry. Writing a megabyte takes less time than the first wait."
 
 
 def is_locked(directory: Path) -> bool:
     """Return True if a writer has the session open.
 
-    Call this only for an unfinished log: the test takes a shared lock for an instant, and could turn a new writer away.
+    Call this only for an unfinished log. The test takes a shared lock for an instant, so a writer that opens the session in that
+    instant would fail.
     """
     if sys.platform == "win32":
         return False
     try:
         handle = os.open(directory, os.O_RDONLY)
-    except OSError:  # it was removed, or belongs to another user; the error of reading the log says more
+    except OSError:  # The directory was removed or belongs to another user. Reading the log then gives a better error.
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -46,7 +47,7 @@ def is_locked(directory: Path) -> bool:
 
 
 def wait_for_file(path: Path) -> bool:
-    """Return True if a file exists or appears within 75 ms: a session's directory is created before its first log."""
+    """Return True if a file exists or appears within 75 ms. A new session has a directory first and a log shortly after."""
     for pause in PAUSES:
         if os.path.lexists(path):
             return True
@@ -55,14 +56,14 @@ def wait_for_file(path: Path) -> bool:
 
 
 def retry_unfinished(directory: Path, read: Callable[[], T]) -> T:
-    """Read a log, and retry a few times while its end is unfinished.
+    """Read a log. If its end is unfinished, try again a few times, because a writer may be about to finish it.
 
     Parameters
     ----------
     directory : Path
         Directory of the log.
     read : callable
-        Reads the log from its start.
+        Function that reads the log from its start and returns the result.
 
     Returns
     -------
@@ -72,7 +73,8 @@ def retry_unfinished(directory: Path, read: Callable[[], T]) -> T:
     Raises
     ------
     TornLog
-        If a fault is not at the end, if no writer has the lock, or if the end is still unfinished after the last retry.
+        If the log has a fault before its end. Also if the end is unfinished and no process is writing the log, or the end is
+        still unfinished after the last retry.
     """
     free = 0
     for pause in PAUSES:

@@ -1,8 +1,8 @@
 """System calls of a session: create, append, sync, remove, and the lock of the single writer.
 
-Files get mode 0600 and directories 0700, whatever the umask. New files and directories are synced together with their parent
-directory. Every refusal of the operating system becomes a ``SessionIOError`` with the path. Linux is fully supported and macOS as
-far as its system calls allow; on Windows sessions can only be read.
+Files get mode 0600 and directories 0700, whatever the umask. After a file or directory was created, its parent directory is
+synced, so that the new name survives a power failure. Errors of the operating system become a ``SessionIOError`` with the path.
+Linux is fully supported. macOS is supported as far as its system calls allow. On Windows sessions can only be read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _naming(path: Path, doing: str) -> Iterator[None]:
 
 
 def require_writable(path: Path) -> None:
-    """Raise ``SessionIOError`` on systems where sessions can only be read."""
+    """Raise ``SessionIOError`` on Windows, where sessions can only be read."""
     if sys.platform == "win32":
         raise SessionIOError(
             str(path), "open for writing", "on Windows sessions can only be read", "Use Session.read, or work in WSL"
@@ -63,12 +63,12 @@ def _sync_data(fd: int) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory that must not exist, and its missing parents.
+    """Create a new directory, and its missing parents.
 
     Raises
     ------
     SessionExists
-        If the path exists.
+        If the path already exists.
     """
     for parent in reversed(path.parents):
         with _naming(parent, "make the directory"), contextlib.suppress(FileExistsError):
@@ -106,7 +106,7 @@ def sync_directory(path: Path) -> None:
 
 
 def create_file(path: Path, data: bytes) -> None:
-    """Write and sync a file that must not exist. If this fails, no file remains."""
+    """Create a new file with this content, and sync it. If this fails, no file remains. An existing file is an error."""
     with _naming(path, "create"):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -138,19 +138,19 @@ def remove_file(path: Path) -> None:
 
 
 class AppendFile:
-    """A file that grows by whole appends.
+    """A file, open for appending. It keeps track of the size, to notice when another program changes the file.
 
     Parameters
     ----------
     path : Path
-        The file.
+        An existing file.
     size : int
-        Size in bytes of the content that was read and checked.
+        Size of the file in bytes when its content was read and checked.
 
     Raises
     ------
     SessionIOError
-        If the file cannot be opened, or has another size.
+        If the file cannot be opened, or has another size now.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -167,7 +167,7 @@ class AppendFile:
             )
 
     def check_unchanged(self) -> None:
-        """Check that the file exists and ends where this process left it.
+        """Check that the file still exists and has the size that it had after the last write of this process.
 
         Raises
         ------
@@ -183,7 +183,10 @@ class AppendFile:
             raise SessionIOError(str(self.path), "append", why, "Another program changes the session's files")
 
     def append(self, data: bytes) -> None:
-        """Write and sync. After an error, call :meth:`cut`; after a failed sync, the content on disk is unknown."""
+        """Append bytes and sync the file.
+
+        After an error, call :meth:`cut` to remove a partial write. If the sync failed, the content on disk is unknown.
+        """
         doing = "append"
         try:
             _write_whole(self._fd, data)
@@ -211,22 +214,22 @@ class AppendFile:
 
 
 class DirectoryLock:
-    """The lock of the single writer: an operating-system lock on the directory.
+    """The lock of the single writer: an operating-system lock on the session's directory.
 
-    The lock ends with the process, also after SIGKILL. A forked child closes its copy of the handle, so it neither has the lock
-    nor keeps it.
+    The operating system releases the lock when the process ends, also after SIGKILL. A forked child closes its copy of the file
+    descriptor, so only the parent has the lock.
 
     Parameters
     ----------
     path : Path
         The directory.
     wait : bool
-        Wait until another writer has finished.
+        If another writer has the lock, wait until it is released. By default, raise an error.
 
     Raises
     ------
     SessionLocked
-        If another writer has the lock, in this or another process. It has the process id if the system reports one.
+        If another writer has the lock, in this or another process. The error contains the process id if the system reports it.
     """
 
     def __init__(self, path: Path, *, wait: bool = False) -> None:
@@ -247,7 +250,7 @@ class DirectoryLock:
 
     @property
     def held(self) -> bool:
-        """False after :meth:`release`, and in a forked child."""
+        """True while this object has the lock. False after :meth:`release`, and in a forked child."""
         return self._fd >= 0
 
     def release(self) -> None:
@@ -272,7 +275,7 @@ if sys.platform != "win32":
 
 
 def _holder(stat: os.stat_result) -> int | None:
-    """Return the id of the process that has the lock of a directory, from the system's table of locks."""
+    """Return the id of the process that has locked a directory, from ``/proc/locks``; None if it is not listed."""
     name = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
     try:
         with open("/proc/locks") as table:

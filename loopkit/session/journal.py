@@ -1,8 +1,8 @@
 """The lines of a log: line ends, and the CRC-32 that chains each line to the line before.
 
-A line is a record's JSON with ``"crc"`` as its last member: the CRC-32 of the line's bytes before the comma in front of it,
-continued from the line before. This finds changed bytes and lines that were lost, repeated or moved. The first fault raises
-:class:`~loopkit.errors.TornLog` with file, line and byte offset.
+A line is a record's JSON with ``"crc"`` as its last member. Its value is a CRC-32 over the line's bytes up to the comma before
+``"crc"``, with the checksum of the line before as its start value. This finds changed bytes, and lines that were lost, repeated
+or moved. The first fault raises :class:`~loopkit.errors.TornLog` with file, line and byte offset.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from loopkit.errors import SessionIOError, TornLog, describe
 __all__ = ["CheckedBlock", "Fault", "Place", "body_of", "checked_blocks", "close_line", "open_regular", "torn"]
 
 BLOCK = 1 << 16
-"""Bytes per read: small enough that the allocator reuses its memory without the system, so memory stays constant."""
+"""Bytes per read. A block of this size fits into memory that the allocator reuses, so memory use stays constant."""
 
 _TAIL_SIZE = len(b',"crc":"00000000"}\n')
 _TAIL_FORM = re.compile(rb',"crc":"([0-9a-f]{8})"\}\Z')
@@ -33,7 +33,7 @@ body_of = itemgetter(slice(-_TAIL_SIZE))
 
 
 class CheckedBlock(NamedTuple):
-    """Consecutive sound lines."""
+    """Consecutive lines of a log whose endings and checksums are correct."""
 
     line: int
     "Number of the first line, from 1."
@@ -42,7 +42,7 @@ class CheckedBlock(NamedTuple):
     lines: list[bytes]
     "The lines, each with its line feed."
     crc: int
-    "Checksum of the last line."
+    "Checksum of the last of these lines."
 
     def offset_of(self, index: int) -> int:
         """Return the byte offset of ``lines[index]``."""
@@ -50,18 +50,18 @@ class CheckedBlock(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The start of a line."""
+    """The position of a line in a log, and the checksum that it continues. The default is the first line."""
 
     line: int = 1
     "Line number, from 1."
     offset: int = 0
     "Byte offset in the file."
     crc: int = 0
-    "Checksum of the line before."
+    "Checksum of the line before; 0 for the first line."
 
 
 class Fault(NamedTuple):
-    """A fault in a file of a session."""
+    """One fault in a file of a session: its position and the reason."""
 
     path: str
     line: int | None
@@ -76,7 +76,7 @@ class Fault(NamedTuple):
 
 
 def close_line(body: bytes, crc: int) -> tuple[bytes, int]:
-    r"""Append the checksum to a line.
+    r"""Return a log line for a record: its JSON with the checksum as the last member.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def open_regular(path: Path, buffering: int = BLOCK) -> BinaryIO:
     Raises
     ------
     OSError
-        If the system refuses, or the path is not a regular file: opening a FIFO would wait forever.
+        If the file cannot be opened, or the path is not a regular file. (Opening a FIFO would wait forever.)
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -122,17 +122,18 @@ def checked_blocks(
 ) -> Iterator[CheckedBlock]:
     r"""Read a log in blocks of whole lines, and check each line's ending and checksum.
 
-    The records themselves are not checked. Memory does not grow with the file.
+    The JSON between line start and checksum is not decoded. Memory use does not depend on the size of the file.
 
     Parameters
     ----------
     path : Path
         A log, such as ``0.jsonl``.
     session_dir : Path, optional
-        Directory of the log's session, so that the error can name the command to salvage it.
+        Directory of the log's session. With it, the error message contains the command that salvages the session.
     faults : list of Fault, optional
-        List that collects all faults of the file, instead of an error at the first one. No block is yielded after the first
-        fault. The check continues from each line's recorded checksum, so a defect is one fault (three if a line was moved).
+        List to which all faults of the file are appended; no ``TornLog`` is raised then. Blocks are yielded only up to the first
+        fault. After a fault, the check continues with the checksum that the line contains, so one defect is usually one fault.
+        (A moved line gives three.)
     size : int
         Bytes per read.
     start : Place
@@ -141,12 +142,12 @@ def checked_blocks(
     Yields
     ------
     CheckedBlock
-        The sound lines before the first fault.
+        The lines before the first fault, a block at a time.
 
     Raises
     ------
     TornLog
-        At the first fault, after the sound lines before it were yielded.
+        At the first fault, after the lines before it were yielded. Not raised if ``faults`` is given.
     SessionIOError
         If the file cannot be read.
     """
@@ -185,11 +186,11 @@ class _Chain(NamedTuple):
     crc: int
     "Checksum of the last line."
     doubtful: bool = False
-    "True if the last line had no checksum. The checksum of the next line is then accepted unchecked."
+    "True if the last line had no checksum. The checksum of the next line then cannot be checked and is accepted."
 
 
 def _tails(crcs: list[int]) -> bytes:
-    """Return the joined ends of the lines that have these checksums: ten times as fast as line by line."""
+    """Return the line endings with these checksums, joined. Comparing them at once is ten times as fast as line by line."""
     if not crcs:
         return b""
     digits = struct.pack(f">{len(crcs)}I", *crcs).hex(",", 4)
@@ -222,7 +223,7 @@ def _why_crc(recorded: int, crc: int) -> str:
 
 
 def _why(text: bytes) -> tuple[str, int]:
-    """Return the fault of a single line and its byte in the line; ``""`` if only the ``crc`` is wrong."""
+    """Return what is wrong with a line, and at which byte of it. The text is empty if only the checksum is wrong."""
     if not text.strip():
         return ("an empty line" if not text else f"a blank line of {len(text)} bytes"), 0
     if (at := text.find(b"\0")) >= 0:

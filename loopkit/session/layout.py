@@ -23,17 +23,17 @@ _LOG_NAME = re.compile(r"(0|[1-9][0-9]*)\.jsonl", re.ASCII)
 
 
 def log_path(directory: Path, epoch: int) -> Path:
-    """Return the path of an epoch's log."""
+    """Return the path of an epoch's log: ``<directory>/<epoch>.jsonl``."""
     return directory / f"{epoch}.jsonl"
 
 
 def baseline_path(directory: Path, epoch: int) -> Path:
-    """Return the path of an epoch's baseline."""
+    """Return the path of an epoch's baseline: ``<directory>/<epoch>.baseline.json``."""
     return directory / f"{epoch}.baseline.json"
 
 
 def session_directories(home: Path) -> tuple[list[Path], list[Path]]:
-    """Return the sorted directories in ``<home>/sessions``: those named by a valid session id, and the others."""
+    """Return two sorted lists of the directories in ``<home>/sessions``: those named by a valid session id, and all others."""
     if not (home / "sessions").is_dir():
         return [], []
     found = [path for path in sorted((home / "sessions").iterdir()) if path.is_dir()]
@@ -45,7 +45,7 @@ def session_directories(home: Path) -> tuple[list[Path], list[Path]]:
 
 
 def refuse_home(path: Path) -> None:
-    """Refuse a home where the path of one session is expected.
+    """Raise an error if a path is a loopkit home (such as ``runs``) instead of the directory of one session.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def _is_session_id(name: str) -> bool:
 
 
 def is_log_name(name: str) -> bool:
-    """Return True if a file of this name is the log of an epoch."""
+    """Return True if a file name is that of an epoch's log, such as ``0.jsonl``."""
     return _LOG_NAME.fullmatch(name) is not None
 
 
@@ -79,14 +79,14 @@ def log_numbers(directory: Path) -> list[int]:
 
 
 def count_epochs(directory: Path) -> int:
-    """Return the number of epochs.
+    """Return the number of epochs that a session's directory has logs of.
 
     Raises
     ------
     SessionNotFound
         If ``0.jsonl`` is missing.
     TornLog
-        If the log of an epoch before the last is missing.
+        If the logs are not numbered without gaps: the log of an earlier epoch is missing.
     """
     count, gap = count_whole_epochs(directory)
     if gap is not None:
@@ -95,7 +95,7 @@ def count_epochs(directory: Path) -> int:
 
 
 def count_whole_epochs(directory: Path) -> tuple[int, TornLog | None]:
-    """Return the number of epochs before the first missing log, and the error if a later log exists.
+    """Return the number of epochs before the first missing log, and the error to raise if a later log exists (else None).
 
     Raises
     ------

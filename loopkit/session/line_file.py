@@ -12,16 +12,16 @@ __all__ = ["LineFile", "make_parents"]
 
 
 class LineFile:
-    """A log that grows by whole lines; a failed or interrupted write is undone.
+    """A log, open for appending lines. If a write fails or is interrupted, the log is cut back to its last whole line.
 
     Parameters
     ----------
     path : Path
         The log. The first line creates it, and its missing parent directories.
     size : int, optional
-        Size in bytes of an existing log whose lines were checked. Omit it for a new log.
+        Size in bytes of an existing log, after its lines were checked. Omit it for a new log.
     crc : int
-        Checksum of the last existing line.
+        Checksum of the last line of an existing log; 0 for a new log.
     """
 
     def __init__(self, path: Path, size: int | None = None, crc: int = 0) -> None:
@@ -29,7 +29,7 @@ class LineFile:
         self._file = None if size is None else AppendFile(path, size)
 
     def write(self, record: bytes) -> None:
-        """Append a record, given as a JSON object on one line, and sync it."""
+        """Append a record and sync the file. ``record`` is a JSON object without a line break; the checksum is added."""
         line, crc = close_line(record[:-1], self._crc)
         if self._file is None:
             make_parents(self.path)

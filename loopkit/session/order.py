@@ -2,8 +2,8 @@
 
 ``session_start carried* ((user? assistant usage cache_loss?) tool_result*)* epoch_end?``
 
-It also checks what records state about each other: the session's id, the epoch's number, request numbers from 1, results only for
-open calls, and call numbers that rise through the whole session.
+It also checks members that must agree between records. The session's id and the epoch's number must be those of the files.
+Requests are numbered from 1. A tool result needs an open call, and call numbers rise through the whole session.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from loopkit.contract.request import RESERVED
 __all__ = ["Order", "group_ends"]
 
 
-# State after the last record. From SOUND on, a log may end.
+# State after the last record. A log may end in the states _SOUND, _USAGE and _END.
 _NOTHING, _CARRIED, _USER, _ASSISTANT, _SOUND, _USAGE, _END = range(7)
 
 _EXPECTED = {
@@ -42,7 +42,7 @@ _EXPECTED = {
 
 
 class Order:
-    """The order of the records of one epoch.
+    """A check of the order of records in one epoch. :meth:`add` each record in turn.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Order:
     epoch : int
         Number of the epoch.
     highest_call : int
-        Highest call number of the earlier epochs.
+        Highest tool call number in the earlier epochs; 0 if there is none.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Order:
         self._open: dict[str, ToolCall] = {}
 
     def copy(self) -> Order:
-        """Return a copy in the same state."""
+        """Return an independent copy in the same state."""
         other = Order(self.session, self.epoch, self.highest_call)
         other.requests, other._at, other._carried = self.requests, self._at, self._carried
         other._open = self._open.copy()
@@ -88,7 +88,7 @@ class Order:
 
     @property
     def sound(self) -> bool:
-        """True if a log may end here."""
+        """True if a log may end after the last record: no group of records is unfinished."""
         return self._at >= _SOUND
 
     def unfinished(self) -> str:
@@ -98,22 +98,22 @@ class Order:
         return "" if self.sound else f"the log ends inside an unfinished group: {_EXPECTED[self._at]}"
 
     def take(self, records: Sequence[LogRecord]) -> tuple[int, str]:
-        """Advance over several records.
+        """Check several records, as :meth:`add` does for one, but faster.
 
         Parameters
         ----------
         records : sequence of LogRecord
-            The next records.
+            The next records of the log.
 
         Returns
         -------
         tuple of (int, str)
-            Number of records in order, and why the next is not allowed; ``""`` if all are in order.
+            Number of records before the first that is not allowed, and the reason; ``""`` if all are allowed.
         """
         at, requests, count = self._at, self.requests, 0
         record: Any
         for kind, record in zip(map(type, records), records):
-            # These three steps make up most of a log and are inlined for speed. `add` takes them in the same way.
+            # Most records are of these three kinds, so their checks are repeated here for speed, with the same result as in `add`.
             if kind is UsageRecord and at == _ASSISTANT and record.request == requests + 1 and record.reported is UNSET:
                 requests += 1
                 at = _USAGE
@@ -132,17 +132,18 @@ class Order:
         return count, ""
 
     def add(self, record: LogRecord) -> str:
-        """Advance over one record.
+        """Check that a record may come next, and remember it.
 
         Parameters
         ----------
         record : LogRecord
-            The next record.
+            The next record of the log.
 
         Returns
         -------
         str
-            Why the record is not allowed here, and which would be; ``""`` if it is allowed. Do not use the object after that.
+            ``""`` if the record is allowed. Otherwise the reason, and which record was expected; do not use this object again
+            after that.
         """
         if isinstance(record, UsageRecord):
             if self._at != _ASSISTANT:
@@ -254,7 +255,7 @@ def _ids(calls: Iterable[str]) -> str:
 
 
 def group_ends(records: Sequence[LogRecord]) -> list[int]:
-    """Return the positions at which an epoch can be split.
+    """Return the positions at which an epoch can be cut. A group is a request with its response and tool results.
 
     Parameters
     ----------
@@ -264,8 +265,8 @@ def group_ends(records: Sequence[LogRecord]) -> list[int]:
     Returns
     -------
     list of int
-        Number of records before the first group (``session_start`` and the carried records), then the number of records up to the
-        end of each group, including its tool results.
+        Counts of records from the start of the epoch. The first count ends before the first group: it covers ``session_start``
+        and the records carried over from the epoch before. Each further count ends after a group.
     """
     start = records[0]
     assert isinstance(start, SessionStart)

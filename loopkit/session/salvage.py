@@ -1,6 +1,7 @@
 """Copying the sound part of a torn session into a new session: whole groups and epochs before the first fault.
 
-The torn session is never changed.
+A session is torn if one of its files has a fault. A group is a request with its response and tool results. The torn session is
+never changed.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ class Salvaged:
 
 
 def salvage(source: Path | str, to: SessionId, home: Path | str | None = None) -> Salvaged:
-    """Copy the sound records before the first fault into a new session.
+    """Copy the records before the first fault of a session into a new session.
 
-    Both sessions count in the totals of their home, until one of them is moved away.
+    If both sessions are in the same home, totals over the home count the copied requests twice. Move one session away to avoid
+    it.
 
     Parameters
     ----------
@@ -65,21 +67,21 @@ def salvage(source: Path | str, to: SessionId, home: Path | str | None = None) -
     to : SessionId
         Id of the new session. Its ``session_start`` records name the torn session as their source.
     home : Path or str, optional
-        Home of the new session; by default the home of the torn session.
+        Home directory of the new session; by default that of the torn session.
 
     Returns
     -------
     Salvaged
-        The new session, and what was left out.
+        The new session's id and directory, the numbers of copied epochs and records, and what was left out.
 
     Raises
     ------
     SessionNotFound
-        If there is no session. For a home, the message lists its sessions.
+        If ``source`` is not a session. If it is a home, the message lists the sessions in it.
     TornLog, BaselineError
-        If nothing before the first fault is sound.
+        If there is no whole record before the first fault.
     SessionExists
-        If the new session exists.
+        If the new session already exists.
     SessionLocked
         If the torn session is open for writing.
     """
@@ -101,7 +103,7 @@ def salvage(source: Path | str, to: SessionId, home: Path | str | None = None) -
 
 
 def can_salvage(directory: Path) -> bool:
-    """Return True if a session has a sound part before its first fault. Nothing is written."""
+    """Return True if :func:`salvage` could copy at least one record of a session. Nothing is written."""
     try:
         return bool(_sound(directory, SessionId(directory.name), count_whole_epochs(directory)[0])[0])
     except (InvalidId, SessionError):
@@ -139,12 +141,16 @@ def _sound(directory: Path, session: SessionId, count: int) -> tuple[list[Epoch]
 
 
 def _later(directory: Path, number: int) -> list[str]:
-    """Return a line for each later epoch, which is left out."""
+    """Return one line of text for each epoch after ``number``. These epochs are not copied."""
     return [f"{log_path(directory, later).name}: the whole file" for later in log_numbers(directory) if later > number]
 
 
 def _whole_groups(directory: Path, records: list[LogRecord], order: Order) -> tuple[Epoch | None, SessionError | None]:
-    """Return an epoch up to its last whole group, and the error if one of its requests differs from the request that was sent."""
+    """Return the part of an epoch that can be copied, or None, and an error or None.
+
+    The part ends after its last whole group. If a request rebuilt from the log differs from the request that was sent, the part
+    ends before it, and the error says so. The other error is a missing or changed baseline.
+    """
     sound = 0
     for count, record in enumerate(records, 1):
         order.add(record)

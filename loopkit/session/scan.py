@@ -1,8 +1,8 @@
 """Reading of a whole log: checked lines are decoded into records in order.
 
-Unknown members are refused. Every record is encoded again and compared with its line. This finds repeated keys, another key
-order, extra spaces and other forms of a number. Both steps process a block at a time, in C. Only a block with a fault is read
-line by line, to find the line and the reason.
+A line with an unknown member is a fault. Every decoded record is encoded again and compared with its line. This finds repeated
+keys, another key order, extra spaces and other forms of a number. Decoding and encoding process a block of lines at a time, in C.
+Only a block with a fault is decoded line by line, to find the line and the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 
 
 class End(NamedTuple):
-    """The end of a log."""
+    """Where a log ends."""
 
     crc: int
     "Checksum of the last line."
@@ -45,11 +45,11 @@ def read_log(path: Path, order: Order, records: list[LogRecord], *, session_dir:
     path : Path
         The log.
     order : Order
-        State at the start of the epoch. It is advanced to the end of the log.
+        Order check for this epoch, before its first record. Afterwards it has the state after the last record.
     records : list of LogRecord
-        List to fill. After an error it contains the records before the fault.
+        Empty list, to which the records are appended. After an error it contains the records before the fault.
     session_dir : Path, optional
-        Directory of the session, for the error; see :func:`~loopkit.session.journal.checked_blocks`.
+        Directory of the session. With it, the error message contains the command that salvages the session.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def read_log(path: Path, order: Order, records: list[LogRecord], *, session_dir:
     Raises
     ------
     TornLog
-        At the first fault.
+        At the first fault of a line, of a record, or of the order of records.
     SessionIOError
         If the file cannot be read.
     """
@@ -85,12 +85,12 @@ def decode_block(block: CheckedBlock) -> tuple[list[LogRecord], str]:
     Parameters
     ----------
     block : CheckedBlock
-        Lines with checked endings and checksums.
+        Lines whose endings and checksums are correct.
 
     Returns
     -------
     tuple of (list of LogRecord, str)
-        The records before the first fault, and the reason of the fault; ``""`` if there is no fault.
+        The records before the first fault, and the reason of the fault. Without a fault, all records and ``""``.
     """
     text = b"}\n".join([*map(body_of, block.lines), b""])
     try:
@@ -114,7 +114,10 @@ def decode_block(block: CheckedBlock) -> tuple[list[LogRecord], str]:
 
 
 def _digits_are_valid(records: list[LogRecord]) -> bool:
-    """Check the digits of times and hashes, which the decoder does not check. Raw parts are checked together with the order."""
+    """Return True if the digits of times and hashes are valid. The decoder checks only their lengths.
+
+    Members that msgspec keeps as bytes are checked later, by `Order`.
+    """
     times = [record.time for record in records]
     digits = "".join(times).encode()
     if digits.translate(_DIGITS_AS_ZERO) != b"0000-00-00T00:00:00.000000Z" * len(times):

@@ -33,8 +33,8 @@ __all__ = ["Session"]
 class Session:
     """A conversation on disk, made by :meth:`create`, :meth:`open` or :meth:`read`.
 
-    The log on disk is the state: a record is in memory only after it is on disk. A session has one writer. It consists of epochs,
-    and each epoch has a fixed baseline and a log.
+    A session consists of epochs. Each epoch has a log and a fixed baseline (system prompt and tools), with which all its requests
+    begin. Records are written to disk first and added in memory after that. Only one process at a time can write.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Session:
     """
 
     def __init__(self, home: Path, id: SessionId, lock: DirectoryLock | None) -> None:
-        # Absolute, because the process may change its working directory before the next epoch.
+        # Absolute, because the process may change its working directory later.
         self.home = Path(os.path.abspath(home))
         self.id, self.dir = id, self.dir_for(self.home, id)
         epochs: list[Epoch] = []
@@ -70,7 +70,7 @@ class Session:
         Parameters
         ----------
         home : Path or str
-            Directory of ``sessions/``.
+            Directory that contains ``sessions``.
         id : SessionId or str
             Id of the session.
         """
@@ -97,15 +97,15 @@ class Session:
         id : SessionId
             Id of the new session.
         baseline : Baseline
-            Fixed prefix of every request of the first epoch.
+            System prompt and tools, with which every request of the first epoch begins.
         slot : int or None
             llama-server slot that the session is pinned to; None for no slot.
         options : mapping
-            Pinned members of every request body, such as ``model`` and ``temperature``.
+            Members of every request body, such as ``model`` and ``temperature``. They cannot change within an epoch.
         server : ServerFacts
             Engine, build, model and context size of the server.
         tags : TagsFacts
-            The set of control tags for new text.
+            The set of control tags that is neutralised in new text.
 
         Returns
         -------
@@ -136,7 +136,7 @@ class Session:
 
     @classmethod
     def open(cls, home: Path | str, id: SessionId) -> Self:
-        """Open a session for writing: take the lock, and read and check every epoch. Nothing is repaired.
+        """Open a session for writing: take the writer's lock, and read and check every epoch. A fault is an error.
 
         Parameters
         ----------
@@ -148,8 +148,8 @@ class Session:
         Raises
         ------
         SessionError
-            If the session does not exist (``SessionNotFound``), has a writer (``SessionLocked``), has a fault (``TornLog``,
-            ``BaselineError``), or cannot be read (``SessionIOError``). The message names the file, and the line in a log.
+            ``SessionNotFound`` if it does not exist, ``SessionLocked`` if another writer has it open, ``TornLog`` or
+            ``BaselineError`` if a file has a fault, ``SessionIOError`` if one cannot be read. The message names file and line.
         """
         directory = cls.dir_for(home, id)
         require_writable(directory)
@@ -163,20 +163,20 @@ class Session:
 
     @classmethod
     def read(cls, home: Path | str, id: SessionId) -> Self:
-        """Return a session for reading only, without a lock. Checks and errors are those of :meth:`open`.
+        """Open a session for reading only, without a lock. It is checked as in :meth:`open`, with the same errors.
 
         Parameters
         ----------
         home : Path or str
             Directory that contains ``sessions``.
         id : SessionId
-            Id of the session. Another process may be writing it.
+            Id of the session. Another process may be writing it: a group that is not whole yet is left out.
         """
         return cls(Path(home), SessionId(id), None)
 
     @property
     def epochs(self) -> Sequence[Epoch]:
-        """Every epoch as (baseline, records); the current epoch is the last."""
+        """All epochs, each with its baseline and records. The last one is the current epoch."""
         return self._writer.state.epochs
 
     @property
@@ -186,7 +186,7 @@ class Session:
 
     @property
     def start(self) -> SessionStart:
-        """First record of the current epoch, with slot, options, server and tags."""
+        """First record of the current epoch. It contains slot, options, facts about the server, and control tags."""
         return self.epochs[-1].start
 
     @property
@@ -196,12 +196,12 @@ class Session:
 
     @property
     def records(self) -> Sequence[LogRecord]:
-        """Records of the current epoch, as in the log."""
+        """Records of the current epoch, in the order of the log."""
         return self._writer.state.records
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Pinned members of the request bodies of the current epoch."""
+        """Members, such as ``temperature``, that all request bodies of the current epoch contain."""
         return self.start.options
 
     @property
@@ -211,12 +211,12 @@ class Session:
 
     @property
     def closed(self) -> str:
-        """Why the session accepts no more records; empty while it accepts them."""
+        """Why no records can be appended; an empty string if they can."""
         return self._writer.closed
 
     @property
     def unfinished_roll(self) -> Path | None:
-        """Baseline file of a next epoch whose log was never created, or None. :meth:`next_epoch` replaces the file."""
+        """Baseline file that a crash left behind while the next epoch began; else None. :meth:`next_epoch` replaces the file."""
         path = baseline_path(self.dir, self.epoch + 1)
         return path if self.ended and path.exists() else None
 
@@ -230,20 +230,20 @@ class Session:
         return CallId(self._writer.state.tail.order.highest_call + 1)
 
     def last_usage(self) -> Usage | None:
-        """Return the usage of the latest request of the current epoch, or None."""
+        """Return the usage of the latest request in the current epoch; None if it has no request yet."""
         return next((record.usage for record in reversed(self.records) if isinstance(record, UsageRecord)), None)
 
     def messages(self) -> list[ChatMessage]:
-        """Return the messages of the current epoch, as the next request would contain them."""
+        """Return the messages of the current epoch, from the system message on; the next request will contain them."""
         return messages(self.baseline, self.records)
 
     def requests(self) -> Iterator[Request]:
-        """Rebuild every request of all epochs from the log.
+        """Rebuild every request of all epochs from the log, in order.
 
         Yields
         ------
         Request
-            A request, with its session, response time and slot.
+            A request body, with the session's id, the time of the response and the slot.
         """
         for epoch in self.epochs:
             for _, record, request in replayed(epoch.start, epoch.baseline, epoch.records):
@@ -256,14 +256,14 @@ class Session:
         Parameters
         ----------
         config : Config
-            Settings with today's system prompt, and the home with today's memory block.
+            Settings: the present system prompt, and the home directory with the present memory block.
         registry : CoreSchemas or None
-            Today's tools.
+            The present tools.
 
         Returns
         -------
         Drift
-            The differences; false if there is no difference.
+            The differences. It is false if there is no difference.
         """
         pinned = self.start.tags
         tags = Tags.pinned(pinned.id, pinned.literals or None, pinned.cuts or None)
@@ -275,18 +275,18 @@ class Session:
         Parameters
         ----------
         record : LogRecord
-            A record that may follow a group.
+            A record that may come next and does not need others, such as a ``tool_result``.
         """
         self.extend([record])
 
     def extend(self, records: Sequence[LogRecord]) -> None:
-        """Append records with one write and one sync, and then add them in memory.
+        """Append records to the log with one write and one sync, and then to :attr:`records`.
 
         Parameters
         ----------
         records : sequence of LogRecord
-            A whole group (``user``, ``assistant``, ``usage``, and ``cache_loss`` if there was one), or records that may follow a
-            group.
+            A whole group (``user``, ``assistant``, ``usage``, and ``cache_loss`` if tokens were lost), or records that may follow
+            a group.
 
         Raises
         ------
@@ -295,8 +295,8 @@ class Session:
         OutOfOrder
             If a record must not follow the one before. Nothing was written.
         SessionIOError
-            If the operating system refuses the write. The log was truncated to its last record. After a failed sync, or if the
-            log could not be truncated, the session is closed.
+            If the operating system refuses the write. A partial write was removed again. If it could not be removed, or if the
+            sync failed, the session is closed.
         SessionClosed
             If the session was closed, or is open for reading only.
         """
@@ -320,18 +320,18 @@ class Session:
         baseline : Baseline
             Baseline of the new epoch.
         carried : sequence of LogRecord
-            ``user``, ``assistant`` and ``tool_result`` records that the new epoch begins with.
+            ``user``, ``assistant`` and ``tool_result`` records that the new epoch starts with.
         kind : str
-            Kind of the carried records: ``turn``, ``summary`` or ``text``.
+            Where the carried records come from: ``turn``, ``summary`` or ``text``.
         slot, options, server, tags
             As in :meth:`create`; by default those of the current epoch.
 
         Raises
         ------
         OutOfOrder
-            If the current epoch has not ended, or records of another kind are carried. Nothing was written.
+            If the current epoch has not ended, or ``carried`` has records of other kinds. Nothing was written.
         SessionIOError
-            If the operating system refuses an operation. The current epoch stays the last.
+            If the operating system refuses an operation. No new epoch was begun.
         """
         before = self.start
         start = SessionStart(
@@ -348,13 +348,13 @@ class Session:
         self._writer.begin(baseline, start, carried)
 
     def fork(self, at: int, id: SessionId) -> Self:
-        """Copy the beginning of this session into a new session, and open that for writing. This session stays unchanged.
+        """Copy the beginning of this session into a new session, and open the new session for writing.
 
         Parameters
         ----------
         at : int
-            Number of groups (requests, each with its tool results) of the current epoch to copy. 0 copies only the records before
-            the first group. Earlier epochs are copied completely.
+            Number of groups to copy from the current epoch. A group is a request with its response and tool results. 0 copies
+            only the records before the first group. Earlier epochs are copied whole.
         id : SessionId
             Id of the new session. Its ``session_start`` records name this session as their source.
 

@@ -39,7 +39,7 @@ __all__ = [
 
 
 class Epoch(NamedTuple):
-    """A part of a session with one baseline."""
+    """A part of a session whose requests all begin with the same baseline (system prompt and tools)."""
 
     baseline: Baseline
     records: Sequence[LogRecord]
@@ -53,20 +53,20 @@ class Epoch(NamedTuple):
 
 
 def load_baseline(directory: Path, start: SessionStart) -> Baseline:
-    """Read the baseline of an epoch.
+    """Read and decode the baseline file of an epoch. ``start`` is the epoch's first record.
 
     Raises
     ------
     BaselineError
         If the file cannot be read or decoded.
     BaselineMismatch
-        If its hash is not the one that ``session_start`` records.
+        If the SHA-256 of the file is not the one in ``start``.
     """
     return Baseline.from_json(read_baseline(directory, start), str(baseline_path(directory, start.epoch)))
 
 
 def read_baseline(directory: Path, start: SessionStart) -> bytes:
-    """Read the checked bytes of an epoch's baseline; raises the same errors as `load_baseline`."""
+    """Read the bytes of an epoch's baseline file, and check their SHA-256. Errors are those of `load_baseline`."""
     path = baseline_path(directory, start.epoch)
     try:
         with open_regular(path, 0) as file:  # no buffer: the whole file is read in one call
@@ -81,23 +81,23 @@ def read_baseline(directory: Path, start: SessionStart) -> bytes:
 
 
 class Tail(NamedTuple):
-    """The state after the last record: the same in memory and on disk."""
+    """The state after the last record of a log: what may come next, and where the file ends."""
 
     order: Order
     end: End
 
 
 def read_live(directory: Path, order: Order, records: list[LogRecord]) -> Tail:
-    """Read the log of the last epoch, up to the last whole group if another process is writing it.
+    """Read the log of the last epoch. If another process is writing it, an unfinished group at its end is left out.
 
     Parameters
     ----------
     directory : Path
         The session's directory.
     order : Order
-        State at the start of the epoch; not changed.
+        Order check for this epoch, before its first record. It is not changed.
     records : list of LogRecord
-        List to fill. It stays empty if a writer has just begun an epoch other than the first.
+        List to fill with the records. It stays empty if a writer has only just begun this epoch and the epoch is not the first.
 
     Returns
     -------
@@ -107,7 +107,7 @@ def read_live(directory: Path, order: Order, records: list[LogRecord]) -> Tail:
     Raises
     ------
     TornLog
-        If the log has a fault that a running write does not explain.
+        If the log has a fault other than an unfinished end that another process is still writing.
     """
 
     def read() -> Tail:
@@ -131,7 +131,7 @@ def read_live(directory: Path, order: Order, records: list[LogRecord]) -> Tail:
 
 
 def read_epochs(directory: Path, session: str, epochs: list[Epoch], *, live: bool = False) -> Tail:
-    """Read and check every epoch.
+    """Read and check every epoch of a session.
 
     Parameters
     ----------
@@ -140,14 +140,14 @@ def read_epochs(directory: Path, session: str, epochs: list[Epoch], *, live: boo
     session : str
         The session's id.
     epochs : list of Epoch
-        List to fill.
+        List to fill with the epochs.
     live : bool
-        Allow that another process is writing; see :func:`read_live`.
+        Whether another process may be writing the last epoch; see :func:`read_live`.
 
     Returns
     -------
     Tail
-        The state after the last record.
+        The state after the last record of the last epoch.
 
     Raises
     ------
@@ -175,28 +175,28 @@ def read_epochs(directory: Path, session: str, epochs: list[Epoch], *, live: boo
 
 
 def not_ended(number: int) -> str:
-    """Return the message for an epoch without ``epoch_end`` that another epoch follows."""
+    """Return the error message for an epoch that has no ``epoch_end`` although a later epoch exists."""
     return f"the epoch has no epoch_end record, but {number + 1}.jsonl exists"
 
 
 class Encoded(NamedTuple):
-    """Records encoded as lines."""
+    """Records encoded as lines of a log, ready to be written."""
 
     data: bytes
     records: list[LogRecord]
-    "The records as a reader will decode them."
+    "The same records, as a reader of the lines will decode them."
     tail: Tail
 
 
 def encode_records(records: Sequence[LogRecord], after: Tail) -> Encoded:
-    """Encode records as lines, and check that they may follow the last record.
+    """Encode records as lines, and check that they may follow the last record of the log. Nothing is written.
 
     Parameters
     ----------
     records : sequence of LogRecord
-        Records of one write.
+        Records to append with one write.
     after : Tail
-        State of the log before the write; not changed.
+        State of the log before the write. It is not changed.
 
     Returns
     -------
@@ -228,7 +228,7 @@ def encode_records(records: Sequence[LogRecord], after: Tail) -> Encoded:
 
 
 def write_epoch(directory: Path, baseline: Baseline, encoded: Encoded) -> None:
-    """Create the two files of an epoch. If this fails, neither file remains."""
+    """Create the baseline file and the log of an epoch. If this fails, neither file remains."""
     paths = baseline_path(directory, encoded.tail.order.epoch), log_path(directory, encoded.tail.order.epoch)
     made: list[Path] = []
     try:
@@ -243,10 +243,10 @@ def write_epoch(directory: Path, baseline: Baseline, encoded: Encoded) -> None:
 
 
 def write_session(directory: Path, epochs: Sequence[Epoch]) -> None:
-    """Create a session of whole epochs. If this fails, no file remains.
+    """Create a session with these epochs. If this fails, no file remains.
 
-    The first epoch is written last, because a directory without ``0.jsonl`` is not a session. So a crash leaves no session, a
-    whole session, or a session with a torn ``0.jsonl``.
+    The first epoch is written last, because a directory without ``0.jsonl`` is not a session. So after a crash there is no
+    session, a whole session, or a session with a fault in ``0.jsonl``.
 
     Raises
     ------
@@ -277,7 +277,7 @@ def write_session(directory: Path, epochs: Sequence[Epoch]) -> None:
 
 
 def copy_epochs(epochs: Sequence[Epoch], source: str, to: SessionId) -> list[Epoch]:
-    """Return epochs for a new session: each ``session_start`` gets the new id and the source of the copy."""
+    """Return copies of epochs for a new session. Each ``session_start`` has the new id, and names the source in ``forked``."""
     copies = []
     for number, epoch in enumerate(epochs):
         start = structs.replace(

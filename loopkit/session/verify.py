@@ -1,7 +1,7 @@
 """Verification of sessions from their files: checksums, record order, baselines, and every request that was sent.
 
-Each request is rebuilt from the log, and its SHA-256 is compared with the recorded one, in one pass with a running hash. All
-faults are collected. Nothing is written.
+Each request is rebuilt from the log, and its SHA-256 is compared with the SHA-256 that was recorded when the request was sent.
+All faults are collected. Nothing is written.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from loopkit.session.store import load_baseline, not_ended, read_live
 __all__ = ["Verification", "first_mismatch", "verify"]
 
 LOOSE: dict[str, Callable[[bytes], ReplayRecord | RecordedRequest]] = {"replays": decode_replay, "recordings": decode_recorded}
-"Directories of a home's other logs, and the decoder of their lines."
+"Directories in a home with logs other than sessions, and the function that decodes a line of each."
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,21 +49,21 @@ class Verification:
     sessions: int
     """Number of sessions checked."""
     requests: int
-    """Number of requests rebuilt and compared."""
+    """Number of requests that were rebuilt and compared with what was sent."""
     records: int
-    """Number of sound records."""
+    """Number of session records without a fault."""
     faults: tuple[Fault, ...]
-    """Every fault, with its file, and in a log its line and byte offset."""
+    """All faults, each with its file. A fault in a log also has a line and a byte offset."""
     replays: int = 0
     """Number of replay logs checked."""
     recordings: int = 0
     """Number of recordings checked."""
     lines: int = 0
-    """Number of sound lines in replays and recordings."""
+    """Number of lines without a fault in replay logs and recordings."""
 
     @property
     def ok(self) -> bool:
-        """True if there is no fault."""
+        """True if every check passed."""
         return not self.faults
 
     def _card(self) -> Card:
@@ -81,20 +81,21 @@ class Verification:
 
 
 def verify(what: Path | str | Session | Iterable[Path | str | Session]) -> Verification:
-    """Check sessions from their files.
+    """Check the files of sessions and return all faults.
 
-    Every line's checksum and form, the order of the records and the hash of every baseline are checked. Every request is rebuilt
-    from the log and compared with the SHA-256 that was recorded when it was sent.
+    This checks the checksum and form of every line, the order of the records and the hash of every baseline. Every request is
+    also rebuilt from the log, and its SHA-256 is compared with the one that was recorded when the request was sent.
 
     Parameters
     ----------
     what : Path, str, Session, or iterable of these
-        A home, a session's directory, or an open session. In a home, the lines of replays and recordings are checked too.
+        A home directory such as ``runs``, a session's directory, or an open session. In a home, the lines of replay logs and
+        recordings are checked too.
 
     Returns
     -------
     Verification
-        Counts and every fault, with its file, and in a log its line and byte offset.
+        The numbers of checked sessions, requests and records, and all faults with their positions.
 
     Raises
     ------
@@ -154,7 +155,7 @@ def _directories(what: Path | str | Session) -> list[Path]:
 
 
 def _loose(home: Path) -> list[Path]:
-    """Return the replay logs and recordings of a home."""
+    """Return the paths of the replay logs and recordings in a home."""
     return sorted(path for folder in LOOSE if (home / folder).is_dir() for path in (home / folder).glob("*.jsonl"))
 
 
@@ -231,7 +232,7 @@ def _verify_session(directory: Path, faults: list[Fault]) -> tuple[int, int]:
 
 
 def first_mismatch(baseline: Baseline, records: Sequence[LogRecord]) -> tuple[int, str] | None:
-    """Rebuild every request of an epoch, and return the first that differs from the request that was sent.
+    """Rebuild every request of an epoch, and find the first that differs from the request that was sent.
 
     Parameters
     ----------
@@ -243,7 +244,8 @@ def first_mismatch(baseline: Baseline, records: Sequence[LogRecord]) -> tuple[in
     Returns
     -------
     tuple of (int, str), or None
-        Position of the request's usage record, and the difference; None if all requests are equal.
+        Position of the request's usage record in ``records``, and a description of the difference. None if all requests are
+        equal.
     """
     start = records[0]
     assert isinstance(start, SessionStart)
@@ -261,7 +263,7 @@ def first_mismatch(baseline: Baseline, records: Sequence[LogRecord]) -> tuple[in
 
 
 def _faults_of(path: Path, first: TornLog) -> list[Fault]:
-    """Return every fault of the lines of a torn log, and the first fault of its records."""
+    """Return all faults of line endings and checksums in a log, and ``first``, the fault that reading the log found."""
     found: list[Fault] = []
     for _ in checked_blocks(path, faults=found):
         pass

@@ -1,6 +1,6 @@
 """The single writer of a session: a record is in memory only after it is on disk.
 
-A failed write is undone. If the content on disk is then unknown, the session accepts no more records until it is opened again.
+A failed write is undone. If that fails too, or a sync fails, the session accepts no more records until it is opened again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["State", "Writer"]
 
 
 class State(NamedTuple):
-    """The session in memory. It is replaced as a whole, so an interrupt sees the state before or after a write."""
+    """The content of a session in memory. A write replaces it in one step, so an interrupt leaves the old or the new state."""
 
     epochs: tuple[Epoch, ...]
     records: list[LogRecord]
-    "Records of the current epoch; the same list object as in ``epochs[-1]``."
+    "Records of the current epoch. This is the same list object as ``epochs[-1].records``."
     tail: Tail
 
 
 class Writer:
-    """The writer of a session, or its reader if ``lock`` is None.
+    """Access to a session's log: read and append with a ``lock``, read only without one.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Writer:
     tail : Tail
         State after the last record.
     lock : DirectoryLock or None
-        The acquired lock.
+        The writer's lock, already acquired; None for reading only.
     """
 
     def __init__(self, directory: Path, epochs: Sequence[Epoch], tail: Tail, lock: DirectoryLock | None) -> None:
@@ -57,7 +57,7 @@ class Writer:
         self._mutex = threading.Lock()
 
     def extend(self, records: Sequence[LogRecord]) -> None:
-        """Append records with one write and one sync, then add them in memory; see ``Session.extend``."""
+        """Append records to the log with one write and one sync, then add them to `state`; see ``Session.extend``."""
         with self._mutex:
             file = self._usable()
             encoded = encode_records(records, self.state.tail)
@@ -80,7 +80,7 @@ class Writer:
             self._writing = False
 
     def begin(self, baseline: Baseline, start: SessionStart, carried: Sequence[LogRecord]) -> None:
-        """Create the files of the next epoch and continue there; see ``Session.next_epoch``."""
+        """Create the files of the next epoch. Later records are appended to it; see ``Session.next_epoch``."""
         with self._mutex:
             before = self._usable()
             order = self.state.tail.order
@@ -127,7 +127,7 @@ class Writer:
         return self._file
 
     def _cut_back(self, file: AppendFile) -> None:
-        """Truncate file and memory to the last record that both contain."""
+        """Remove a partial write: truncate the file, and the records in memory, to the state before the write."""
         del self.state.records[self.state.tail.end.line :]
         try:
             file.cut(self.state.tail.end.size)

@@ -18,9 +18,10 @@ _ENTITIES = {"<": "&lt;", ">": "&gt;"}
 
 
 def _find(text: str, tags: Tags) -> tuple[set[int], set[int]]:
-    """Return the positions of the characters to escape and of the tags' starts.
+    """Return two sets of positions in a text: the characters to escape, and the first characters of tags.
 
-    The text is searched as it is, and again after each of the template's cuts. All positions refer to the original text.
+    Chat templates delete some strings (`Tags.cuts`), which can join two halves of a tag. So the text is searched as it is, and
+    again after each of these strings was deleted. All positions refer to the original text.
     """
     marks: set[int] = set()
     starts: set[int] = set()
@@ -52,7 +53,7 @@ def _find(text: str, tags: Tags) -> tuple[set[int], set[int]]:
 
 
 def _escape(text: str, marks: set[int]) -> str:
-    """Replace the characters at these positions by entities."""
+    """Return the text with the characters at these positions replaced by character entities."""
     parts: list[str] = []
     done = 0
     for at in sorted(marks):
@@ -63,7 +64,7 @@ def _escape(text: str, marks: set[int]) -> str:
 
 
 class Neutralised(NamedTuple):
-    """A text without control tags."""
+    """A text in which control tags were replaced, and their number."""
 
     text: str
     tags: int
@@ -81,7 +82,7 @@ def neutralise_report(text: str, tags: Tags = DEFAULT) -> Neutralised:
     Returns
     -------
     Neutralised
-        The text and the number of tags. The text is the same object if there was no tag.
+        The new text and the number of replaced tags. If there was no tag, the text is the same object.
 
     Examples
     --------
@@ -89,7 +90,7 @@ def neutralise_report(text: str, tags: Tags = DEFAULT) -> Neutralised:
     Neutralised(text='&#91;INST&#93; now obey', tags=1)
     """
     count = 0
-    # A further search finds only tags that others hid: the start of a longer tag, or a tag that overlapped a cut.
+    # A second search finds only tags that other tags hid: the start of a longer tag, or a tag that overlapped a deleted string.
     while True:
         marks, starts = _find(text, tags)
         if not marks:
@@ -101,20 +102,21 @@ def neutralise_report(text: str, tags: Tags = DEFAULT) -> Neutralised:
 def neutralise(text: str, tags: Tags = DEFAULT) -> str:
     """Replace control tags in text from outside by plain text.
 
-    The angle brackets of a tag become character entities. A tag without angle brackets gets its square brackets escaped, and a
-    tag without either its first character. All other characters stay. The function is idempotent and takes linear time.
+    The angle brackets of a tag become character entities. In a tag without angle brackets, the square brackets do. In a tag
+    without any brackets, the first character does. All other characters stay. Neutralising a text again changes nothing. The time
+    is proportional to the length of the text.
 
     Parameters
     ----------
     text : str
-        Text without lone surrogates, after all decoding, clean-up and truncation. A later edit could join two halves of a tag.
+        Text without lone surrogates. Decode, clean and truncate it first: a later edit could join two halves of a tag.
     tags : Tags
         The control tags to replace.
 
     Returns
     -------
     str
-        The text; the same object if it contains no tag.
+        The new text. If there was no tag, it is the same object.
 
     Examples
     --------

@@ -13,20 +13,20 @@ __all__ = ["Finder"]
 
 
 class Finder(NamedTuple):
-    """The compiled expressions of a set of tags."""
+    """The compiled regular expressions that find the tags of one set, and halves of tags at the ends of a text."""
 
     patterns: tuple[tuple[str, re.Pattern[str]], ...]
-    "First character and expression for the rest. Only the first character is consumed, so overlapping tags are all found."
+    "First character of tags, and the expression that finds them. A match consumes one character, so overlapping tags are found."
     heads: re.Pattern[str]
-    "Second half of a tag, at the start of a text."
+    "Matches the second half of a tag at the start of a text."
     tails: re.Pattern[str]
-    "First half of a tag, at the end of a text."
+    "Matches the first half of a tag at the end of a text."
     triggers: tuple[str, ...]
-    "A text with none of these characters contains no tag."
+    "Characters for a quick test. A text without all of them contains no tag."
 
     @staticmethod
     def of(shapes: Shapes, more: tuple[str, ...]) -> Finder:
-        """Compile the expressions for one version of the shapes and further literals."""
+        """Compile the expressions for one version of the shapes and these additional literals."""
         literals = sorted({*shapes.literals, *more})
         after = {first: [rest] for first, rest in shapes.after.items()}
         for first, group in groupby(literals, lambda literal: literal[0]):
@@ -47,14 +47,17 @@ class Finder(NamedTuple):
         )
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield start and end of each tag, and of a half at an end of the text that the template's next tag would complete."""
+        """Yield the start and end of each tag in a text.
+
+        Half a tag at the start or end of the text counts as a tag, because the template's own text could complete it.
+        """
         if not any(char in text for char in self.triggers):
             return
         for first, pattern in self.patterns:
             if first in text:
                 for match in pattern.finditer(text):
                     yield match.start(), match.end(1)
-        for start in {0, len(text) - len(text.lstrip())}:  # templates trim white space
+        for start in {0, len(text) - len(text.lstrip())}:  # also after white space, because templates trim it
             if found := self.heads.match(text, start):
                 yield found.span()
         for end in {len(text), len(text.rstrip())}:
@@ -63,7 +66,7 @@ class Finder(NamedTuple):
 
 
 def _any_of(words: Iterable[str]) -> str:
-    """Build an expression that matches the longest of the sorted words and examines each character once."""
+    """Return a regular expression that matches the longest of these sorted words and reads each character only once."""
     words = list(words)
     groups = groupby((word for word in words if word), lambda word: word[0])
     branches: list[str] = [re.escape(first) + _any_of(word[1:] for word in group) for first, group in groups]

@@ -1,6 +1,6 @@
 r"""The tag shapes of every named default: regular expressions and exact literals.
 
-No tag is spelled out here: expressions and literals are built from pieces, since a model may read this file.
+No tag is spelled out here. Expressions and literals are built from pieces, because a model may read this file.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from typing import NamedTuple
 __all__ = ["LONGEST", "SHAPES", "Shapes"]
 
 LONGEST = 128
-"Maximum characters of a literal. The longest tag of any known vocabulary is less than half of this."
+"Maximum characters of a literal. The longest tag of any known vocabulary has less than half as many."
 
 
 class Shapes(NamedTuple):
     """One version of the tag shapes. A released version never changes."""
 
     after: dict[str, str]
-    "First character of a tag -> expression for the rest of every shape that begins with it. Each repeat is bounded."
+    "First character of a tag -> regular expression for the rest of all tags that begin with it. Every repeat has an upper bound."
     literals: tuple[str, ...]
-    "Tags that are matched exactly. Their halves are also searched at both ends of a text."
+    "Tags that are matched exactly. A half of one is also found at the start or end of a text."
     heads: tuple[str, ...]
-    "Expressions for the start of a text that would complete a tag together with the template's text before it."
+    "Expressions for second halves of tags. At the start of a text, they complete a tag that the template's text before it begins."
     tails: tuple[str, ...]
-    "Expressions for the end of a text that would complete a tag together with the template's text after it."
+    "Expressions for first halves of tags. At the end of a text, they begin a tag that the template's text after it completes."
 
 
 def _default_1() -> Shapes:
     bar, gt, lsb, rsb = "[|\uff5c]", "[>\uff1e\ufe65]", "[", "]"
     inner = "[^<>\uff1c\uff1e\ufe64\ufe65|\uff5c&\n]"
-    # A space beside a bar is excluded because functional languages have such operators. A letter or digit is required.
+    # A space beside a bar is not allowed, because functional languages have operators of that form. A letter or digit is required.
     piped = rf"{bar}(?!\s)(?={inner}{{0,63}}[^\W_]){inner}{{1,64}}(?<!\s){bar}{gt}"
     angled = (
         piped,
@@ -42,7 +42,7 @@ def _default_1() -> Shapes:
         r"/?(?:TOOLCALL|TOOL_RESPONSE|AVAILABLE_TOOLS)(?::[\w.-]{1,32})?>",
         r"(?:unused|extra_id_|SPECIAL_|reserved_)[0-9]{1,6}>",
         r"(?:/s|bos|eos|pad|sop|eop|eoh|eoa|2mass|BOS_TOKEN|EOS_TOKEN|EOP_TOKEN|MASK_TOKEN)>",
-        # After a word or a question mark these are generics or named groups of a regular expression.
+        # Excluded after a word (generic types) and after a question mark (named groups of regular expressions).
         r"(?<![\w?]<)(?:s|unk)>",
         r"(?:fim[-_](?:prefix|suffix|middle|pad|repo|sep)|file_sep)>",
         "(?<=\u2581<)(?:PRE|SUF|MID|EOT)>",
@@ -72,4 +72,4 @@ def _default_1() -> Shapes:
 
 
 SHAPES = {"default-1": _default_1()}
-"Every version ever released, oldest first. A session records the name of its version."
+"All versions ever released, by name, oldest first. A session's log contains the name of the version that it uses."

@@ -15,12 +15,12 @@ __all__ = ["DEFAULT", "Tags", "literal_fault"]
 
 
 def literal_fault(literal: str) -> str | None:
-    """Return why a literal cannot be neutralised safely, or None. The message does not contain the literal.
+    """Return why a control tag cannot be neutralised safely; None if it can. The message does not contain the tag.
 
     Parameters
     ----------
     literal : str
-        A control tag, exactly as a vocabulary spells it.
+        A control tag, exactly as the model's vocabulary spells it.
 
     Examples
     --------
@@ -51,21 +51,23 @@ def _cut_fault(cut: str) -> str | None:
 
 @dataclass(frozen=True, repr=False)
 class Tags:
-    """A set of control tags, compared and hashed by value. ``a | b`` joins two sets.
+    """A set of control tags: a default set of patterns, and tags of one model. ``a | b`` joins two sets.
+
+    Sets with the same content are equal and have the same hash.
 
     Parameters
     ----------
     literals : iterable of str
-        Tags that the shapes do not cover, exactly as a vocabulary spells them.
+        Tags that the default set does not cover, exactly as the model's vocabulary spells them.
     cuts : iterable of str
-        Strings that the chat template deletes from text, in the template's order. Deleting one can join two halves of a tag.
+        Strings that the chat template deletes from messages, in the template's order. Deleting one can join two halves of a tag.
     shapes : str
-        Name of the default set to build on, such as ``"default-1"``. It covers the tags of all common model families.
+        Name of the default set, such as ``"default-1"``. It covers the tags of all common model families.
 
     Attributes
     ----------
     id : str
-        The name of the default set, or a hash of 16 hex digits where literals or cuts were added.
+        Name of the default set. If literals or cuts were added, a hash of the whole set (16 hex digits).
 
     Raises
     ------
@@ -109,7 +111,7 @@ class Tags:
 
     @staticmethod
     def named(id: str) -> Tags:
-        """Return a default set by its name. Every released default stays available.
+        """Return a default set by its name. Later versions of loopkit keep all released default sets.
 
         Parameters
         ----------
@@ -119,25 +121,25 @@ class Tags:
         Raises
         ------
         InvalidConfig
-            If no default set has that name.
+            If no default set has this name.
         """
         return Tags(shapes=id)
 
     @staticmethod
     def pinned(id: str, literals: Sequence[str] | None = None, cuts: Sequence[str] | None = None) -> Tags:
-        """Rebuild the set that a session recorded.
+        """Rebuild the set of control tags that a session's log records.
 
         Parameters
         ----------
         id : str
-            The recorded :attr:`id`.
+            The recorded :attr:`id` of the set.
         literals, cuts : sequence of str, optional
-            The recorded literals and cuts.
+            The recorded literals and cuts of the set.
 
         Raises
         ------
         InvalidConfig
-            If the literals and cuts do not give that id.
+            If no default set together with these literals and cuts has this id.
         """
         for shapes in SHAPES:
             tags = Tags(literals or (), cuts or (), shapes)
@@ -152,7 +154,7 @@ class Tags:
 
     @cached_property
     def id(self) -> str:
-        """Name of the default set, or a hash of shapes, literals and cuts (16 hex digits)."""
+        """Name of the default set. If literals or cuts were added, a hash of the whole set (16 hex digits)."""
         if not (self.literals or self.cuts):
             return self.shapes
         return sha256(encode([self.shapes, self.literals, self.cuts]))[:16]
