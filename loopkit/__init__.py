@@ -12,7 +12,8 @@ Six functions and a few modules cover daily work::
     lk.plot.prefix_reuse(logs)
     lk.widgets.ChatPanel(loop)                            # the same in a notebook panel
 
-Names are loaded on first use, so ``import loopkit`` is fast: pandas, matplotlib, httpx and pydantic come later.
+Names are loaded on first use, so ``import loopkit`` is fast: pandas, matplotlib, httpx and pydantic are imported only when
+needed.
 """
 
 from __future__ import annotations

@@ -19,21 +19,22 @@ _FILE = "loopkit.toml"
 class Config(BaseModel):
     """Settings of a session.
 
-    An argument wins over an environment variable (``LOOPKIT_HOME``, ``LOOPKIT_SERVER``, …). A variable wins over ``loopkit.toml``
-    in the working directory. ``options`` change every request body, so they come from arguments only.
+    Each setting comes from the first of these that has it: the argument, the environment variable (``LOOPKIT_HOME``,
+    ``LOOPKIT_SERVER``, …), and ``loopkit.toml`` in the working directory. Only ``options`` must be an argument, because it
+    changes every request body.
 
     Parameters
     ----------
     home : Path or str
         Directory that contains sessions, memory and replays. Default ``runs``.
     server : str, optional
-        A URL, or the name or path of a model for the embedded server.
+        URL of a server, or the name or path of a model for the embedded server.
     system : str, optional
         The system prompt as text.
     system_file : Path or str, optional
         The system prompt as a UTF-8 file. Give ``system`` or ``system_file``, not both.
     options : dict, optional
-        Sampling and template members of every request body, in this order.
+        Members of every request body, such as ``temperature``, in the order in which they are sent.
 
     Raises
     ------
@@ -55,13 +56,13 @@ class Config(BaseModel):
     home: Path = Path("runs")
     """Directory that contains sessions, memory and replays."""
     server: str | None = None
-    """A URL, or the name or path of a model for the embedded server."""
+    """URL of a server, or the name or path of a model for the embedded server."""
     system: str | None = None
     """The system prompt as text."""
     system_file: Path | None = None
     """The system prompt as a UTF-8 file."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Sampling and template members of every request body, in this order."""
+    """Members of every request body, such as ``temperature``, in the order in which they are sent."""
 
     def __init__(self, **values: Any) -> None:
         ambient = _ambient()
@@ -84,7 +85,7 @@ class Config(BaseModel):
 
 
 def _ambient() -> dict[str, tuple[str, Any]]:
-    """Read the settings of the environment and of ``loopkit.toml``: for each, where it was set and its value."""
+    """Return the settings from the environment and ``loopkit.toml``, by name: the place where each was set, and its value."""
     path = Path(_FILE)
     try:
         table = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}

@@ -15,28 +15,28 @@ R = TypeVar("R")
 
 
 def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
-    """Warn that a public name has a new name.
+    """Issue a ``DeprecationWarning`` that a public name has a new name.
 
     Parameters
     ----------
     old, new : str
-        The names, as a user writes them.
+        The old and the new name, as they appear in a user's code.
     stacklevel : int
-        Frames between this call and the user's line.
+        Stack level of the user's line, as in ``warnings.warn``; 1 is the line in this function.
     """
     message = f"`{old}` is now `{new}`. The old name stops working in loopkit 0.3."
     warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
 
 
 def renamed_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a module ``__getattr__`` that serves old names.
+    """Return a ``__getattr__`` function for a module, through which old names still work.
 
     Parameters
     ----------
     module : str
         The module's ``__name__``.
     names : mapping of str to str
-        Old names to new names, all in this module.
+        The new name for each old name. Both are names of this module.
 
     Returns
     -------
@@ -67,12 +67,12 @@ def renamed_argument(old: str, new: str) -> Callable[[Callable[P, R]], Callable[
     Parameters
     ----------
     old, new : str
-        The argument's names.
+        The old and the new name of the argument.
 
     Returns
     -------
     callable
-        The decorator. The old name gives a ``DeprecationWarning``.
+        The decorator. A call with the old name works, and issues a ``DeprecationWarning``.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """JSON encoding and decoding, lines, SHA-256 and CRC-32.
 
-Requests and logs use the same form: compact UTF-8 JSON with members in their given order and minimal escapes. msgspec writes it,
-so a value gives the same bytes on every Python, platform and hash seed. The standard library's ``json`` is used only here, for
-lone surrogate escapes, which servers send and msgspec refuses.
+Requests and logs use the same form: compact UTF-8 JSON with members in their given order and as few escapes as possible. msgspec
+writes it, so a value gives the same bytes with every Python version, platform and hash seed. The standard library's ``json`` is
+used only here: some servers send escapes of lone surrogates, which msgspec cannot decode.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a subclass of a JSON type, such as an identifier, as the JSON type."""
+    """Convert an instance of a subclass of str, int or float, such as a `SessionId`, to the base type."""
     for kind in (str, int, float):
         if isinstance(value, kind):
             return kind(value)
@@ -49,14 +49,14 @@ _LONE = re.compile("[\ud800-\udfff]")
 
 
 def encode(value: Any, name: str = "value") -> bytes:
-    r"""Encode a value as compact UTF-8 JSON; members keep their order.
+    r"""Encode a value as compact UTF-8 JSON. Members keep their order.
 
     Parameters
     ----------
     value : Any
         None, bool, int, float, str, list, tuple, dict, ``msgspec.Struct`` or ``msgspec.Raw``.
     name : str
-        Name of the value in an error message.
+        Name of the value, for the error message.
 
     Returns
     -------
@@ -66,8 +66,8 @@ def encode(value: Any, name: str = "value") -> bytes:
     Raises
     ------
     EncodeError
-        If the value contains NaN, an infinity, a lone surrogate, an integer beyond 64 bits, invalid ``Raw`` or another type. The
-        message names the member.
+        If a part of the value cannot be encoded: NaN, an infinity, a lone surrogate, an integer of more than 64 bits, invalid
+        ``Raw``, or a type that is not listed above. The message names the member.
 
     Examples
     --------
@@ -88,9 +88,10 @@ def encode(value: Any, name: str = "value") -> bytes:
 
 
 def encode_texts(value: Any, name: str) -> bytes:
-    """Encode a value of strings, counts and booleans: the same bytes as :func:`encode`, but faster.
+    """Encode a value that contains only strings, counts and booleans. The bytes are those of :func:`encode`, but it is faster.
 
-    For these types msgspec itself refuses everything that JSON cannot represent. Only then is the member searched.
+    For these types, msgspec itself raises an error if JSON cannot represent a value. Only after such an error is the faulty
+    member looked up.
 
     Examples
     --------
@@ -111,7 +112,7 @@ def find_unencodable(value: Any, name: str) -> tuple[str, str] | None:
     value : Any
         The value.
     name : str
-        Name of the value, with which paths begin.
+        Name of the value. The returned path begins with it.
 
     Returns
     -------
@@ -159,7 +160,7 @@ def find_unencodable(value: Any, name: str) -> tuple[str, str] | None:
 
 
 def _raw_fault(data: bytes) -> str | None:
-    """Return why ``data`` cannot be part of a line, or None. msgspec does not check ``Raw``."""
+    """Return why the bytes of a ``Raw`` cannot be part of a line of JSON; None if they can. msgspec does not check them."""
     if b"\n" in data or b"\r" in data:
         return "raw JSON contains a line break"
     try:
@@ -175,19 +176,21 @@ def decode(data: bytes | str) -> Any: ...
 @overload
 def decode(data: bytes | str, type: type[T]) -> T: ...
 def decode(data: bytes | str, type: Any = Any) -> Any:
-    r"""Decode JSON strictly: UTF-8, no NaN, no lone surrogates, no integers beyond 64 bits, limited depth.
+    r"""Decode JSON strictly.
+
+    Invalid UTF-8, NaN, lone surrogates, integers of more than 64 bits and very deep nesting are errors.
 
     Parameters
     ----------
     data : bytes or str
         JSON text.
     type : type, optional
-        The expected type; by default any.
+        Type to decode to, such as a ``msgspec.Struct``. By default, the result has Python's types for JSON.
 
     Raises
     ------
     ValueError
-        If the text is invalid or nested too deep. ``msgspec.ValidationError`` and ``msgspec.DecodeError`` are ``ValueError``.
+        If the text is invalid, nested too deep, or not of the type. msgspec's own errors are subclasses of ``ValueError``.
 
     Examples
     --------
@@ -205,7 +208,9 @@ def decode(data: bytes | str, type: Any = Any) -> Any:
 
 
 def decode_lenient(data: bytes | str) -> Any:
-    r"""Decode JSON of a server. Lone surrogate escapes stay in the strings, for :func:`replace_surrogates`.
+    r"""Decode JSON from a server, which may contain escapes of lone surrogates.
+
+    The lone surrogates are kept in the strings. Replace them with :func:`replace_surrogates`.
 
     Examples
     --------
@@ -224,12 +229,12 @@ def decode_lenient(data: bytes | str) -> Any:
 def replace_surrogates(text: str) -> tuple[str, int]:
     r"""Join split surrogate pairs and replace each lone surrogate by U+FFFD.
 
-    No server accepts a lone surrogate, so every later request of the conversation would be refused.
+    Servers reject lone surrogates, so without this every later request of the conversation would fail.
 
     Returns
     -------
     tuple of (str, int)
-        The text and the number of replaced surrogates. The text is the same object if there was none.
+        The new text, and the number of surrogates replaced by U+FFFD. Text without surrogates is returned as the same object.
 
     Examples
     --------
@@ -243,9 +248,10 @@ def replace_surrogates(text: str) -> tuple[str, int]:
 
 
 def canonical(text: str) -> bytes:
-    r"""Return JSON text in a canonical form, for comparison. Text that is not JSON stays unchanged.
+    r"""Return JSON text in a canonical form, as bytes, for comparison. Text that is not JSON is only encoded.
 
-    Key order, white space and escapes are ignored. ``1`` and ``1.0`` differ.
+    Texts that differ only in key order, white space and escapes have the same canonical form. ``1`` and ``1.0`` have different
+    ones.
 
     Examples
     --------
@@ -267,7 +273,7 @@ def _sorted_keys(value: Any) -> Any:
 
 
 def compact(data: bytes) -> bytes:
-    """Remove the white space between the tokens of a JSON text. Tokens, key order and duplicate keys stay as written.
+    """Return a JSON text without the white space between its tokens. Tokens, key order and duplicate keys stay as written.
 
     Examples
     --------
@@ -278,7 +284,9 @@ def compact(data: bytes) -> bytes:
 
 
 def lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    r"""Split on ``\n`` only, and yield (offset, line without its end). A non-empty rest after the last ``\n`` is a line, too.
+    r"""Yield the byte offset and the content of each line, without its ``\n``.
+
+    Only ``\n`` ends a line. Bytes after the last ``\n`` are a line, too.
 
     Examples
     --------
@@ -295,7 +303,7 @@ def lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def sha256(data: bytes) -> str:
-    """Return the SHA-256 as 64 lowercase hex digits.
+    """Return the SHA-256 of bytes as 64 lowercase hex digits.
 
     Examples
     --------
@@ -306,7 +314,8 @@ def sha256(data: bytes) -> str:
 
 
 crc32 = zlib_ng.crc32
-"""CRC-32 (ISO-HDLC, as in zlib) of bytes; a second argument is the value to continue from.
+"""Return the CRC-32 (ISO-HDLC, as in zlib) of bytes. A second argument is the CRC-32 of the bytes before them.
 
-zlib-ng needs a third of the time of the standard library. It has no wrapper, because every line of a log passes through it.
+zlib-ng needs a third of the time of the standard library. There is no wrapper function, because the call would slow down every
+line of a log.
 """

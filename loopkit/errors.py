@@ -1,7 +1,7 @@
 """Every error that loopkit raises, as a tree.
 
-Each message says what happened, where (file and line, URL or member), and what to do next. All errors can be pickled, so they
-cross process boundaries.
+Each message says what happened, where (file and line, URL or member), and what to do next. All errors can be pickled, so they can
+be passed between processes.
 
 ::
 
@@ -9,21 +9,21 @@ cross process boundaries.
     ├── ProgrammingError        the call is wrong: change the code
     │   ├── InvalidId           also a ValueError
     │   ├── InvalidConfig       also a ValueError
-    │   ├── ContractBroken      the next request would not extend the last one
+    │   ├── ContractBroken      the next request would not begin with the last one
     │   ├── LoopBusy            a second turn was started while one is running
     │   └── NothingToGoOn       go_on was called after a finished turn
-    └── WorldError              the call is right; a file, the disk or a server has a fault
+    └── WorldError              the call is correct, but a file, the disk or a server has a fault
         ├── SessionError
         │   ├── SessionNotFound
         │   ├── SessionExists
         │   ├── SessionLocked
         │   ├── SessionIOError
         │   ├── SessionClosed   closed, or unusable after a failed write
-        │   ├── PendingCalls    tool calls without a result, after a kill
+        │   ├── PendingCalls    tool calls without a result, because the process was killed
         │   ├── EncodeError     a value that JSON or the record cannot represent
         │   │   └── OutOfOrder  a record that must not follow the last one
-        │   ├── TornLog
-        │   └── BaselineError
+        │   ├── TornLog         a log has a fault
+        │   └── BaselineError   the file with the system prompt and tools of an epoch has a fault
         │       └── BaselineMismatch
         ├── ServerError
         │   ├── ServerUnreachable
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def _short(value: object, limit: int = 80) -> str:
-    """Quote ``value`` in at most ``limit`` characters, without its middle."""
+    """Return ``value`` quoted, in at most about ``limit`` characters. The middle of a long value is left out."""
     text = ascii(value)
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 2 :]}"
 
@@ -57,8 +57,8 @@ def _short(value: object, limit: int = 80) -> str:
 class LoopkitError(Exception):
     """Base class of all errors of loopkit.
 
-    A subclass declares its facts as fields and its message as a template of them. A field ``then`` says what to do, and follows
-    the message where it is not empty. ``args`` are the positional fields, so that an error can be pickled.
+    A subclass declares its facts as fields, and ``_message`` as a template that contains them. A field ``then`` says what to do
+    next. If it is not empty, it is appended to the message. ``args`` are the positional fields, so that an error can be pickled.
     """
 
     _message = ""
@@ -66,12 +66,12 @@ class LoopkitError(Exception):
     _keyword_only: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        names = tuple(cls.__annotations__)  # those of this class only
+        names = tuple(cls.__annotations__)  # the fields that this class adds to its base class
         split = names.index("_") if "_" in names else len(names)  # `_: KW_ONLY`
         cls._positional += names[:split]
         cls._keyword_only += names[split + 1 :]
 
-    if not TYPE_CHECKING:  # type checkers derive it from the fields
+    if not TYPE_CHECKING:  # type checkers derive the signature from the fields
 
         def __init__(self, *values: object, **facts: object) -> None:
             cls, names = type(self), self._positional
@@ -92,11 +92,11 @@ class LoopkitError(Exception):
 
 
 class ProgrammingError(LoopkitError):
-    """The call is wrong: change the code."""
+    """Base class of errors that the calling code can avoid: the call is wrong, so change the code."""
 
 
 class InvalidId(ProgrammingError, ValueError):
-    """An identifier does not follow its rule."""
+    """A value is not a valid identifier, hash or timestamp. ``rule`` says what the value must be."""
 
     kind: str
     value: object
@@ -107,7 +107,7 @@ class InvalidId(ProgrammingError, ValueError):
 
 
 class InvalidConfig(ProgrammingError, ValueError):
-    """An argument or a setting cannot be used."""
+    """An argument or a setting has a value that cannot be used. ``member`` names it."""
 
     member: str
     why: str
@@ -116,14 +116,14 @@ class InvalidConfig(ProgrammingError, ValueError):
 
 
 class ContractBroken(ProgrammingError):
-    """The next request would not extend the last request sent; nothing was sent."""
+    """The next request would not begin with the bytes of the last request sent. Nothing was sent."""
 
     why: str
     _: KW_ONLY
     offset: int | None = None
-    """First byte that differs."""
+    """Byte offset in the body at which the two requests first differ."""
     member: str | None = None
-    """Member of the body that contains this byte."""
+    """Member of the body at this offset, such as ``messages[3].content``."""
     _message = (
         "the next request would not extend the last request sent: {why}. Nothing was sent. A record, the baseline or the encoder "
         "changed after that request. The log on disk is unchanged: open the session again"
@@ -131,7 +131,7 @@ class ContractBroken(ProgrammingError):
 
 
 class LoopBusy(ProgrammingError):
-    """A second turn was started while one is running."""
+    """A turn was started while another turn of the same loop is running."""
 
     session: str
     _message = "session {session} is in the middle of a turn. Wait until the turn ends, or stop it, before you ask again"
@@ -148,11 +148,11 @@ class NothingToGoOn(ProgrammingError):
 
 
 class WorldError(LoopkitError):
-    """The call is right; a file, the disk or a server has a fault."""
+    """Base class of errors outside the program: the call is correct, but a file, the disk or a server has a fault."""
 
 
 class SessionError(WorldError):
-    """A session on disk has a fault, or cannot be used in this way."""
+    """Base class of errors of a session: its files have a fault, or it cannot be used in this way."""
 
 
 class SessionNotFound(SessionError):
@@ -165,7 +165,7 @@ class SessionNotFound(SessionError):
 
 
 class SessionExists(SessionError):
-    """A session of that name exists already."""
+    """A session with this id already exists."""
 
     path: str
     _message = "{path} already exists, and loopkit never overwrites a session. Open it, or choose another session id"
@@ -205,7 +205,7 @@ class SessionClosed(SessionError):
 
 
 class EncodeError(SessionError):
-    """JSON or the record's type cannot represent a value; nothing was written."""
+    """A value has no form in JSON or does not fit the record's type. Nothing was written."""
 
     member: str
     why: str
@@ -213,7 +213,7 @@ class EncodeError(SessionError):
 
 
 class OutOfOrder(EncodeError):
-    """A record must not follow the last one; nothing was written."""
+    """A record must not follow the last record of the log. Nothing was written."""
 
     _message = "{why}. Nothing was written"
 
@@ -233,7 +233,7 @@ class PendingCalls(SessionError):
 
 
 class TornLog(SessionError):
-    """A log contains something that loopkit does not write; the file was not changed."""
+    """A log has a fault, such as a changed byte, a lost line or an unfinished end. The file was not changed."""
 
     path: str
     line: int
@@ -245,7 +245,7 @@ class TornLog(SessionError):
     then: str = ""
     _: KW_ONLY
     at_end: bool = False
-    """True if the fault may be the end of a log that another process is still writing."""
+    """True if the log ends in the middle of a line or a group of records. A process may still be writing it."""
 
     def __str__(self) -> str:
         text = f"{self.path}:{self.line}: {self.why} (byte {self.offset} of the file). The file was not changed"
@@ -258,7 +258,7 @@ class TornLog(SessionError):
 
 
 class BaselineError(SessionError):
-    """A baseline cannot be read, decoded or encoded."""
+    """The baseline of an epoch (its system prompt and tools) cannot be read, decoded or encoded."""
 
     path: str | None
     why: str
@@ -269,7 +269,7 @@ class BaselineError(SessionError):
 
 
 class BaselineMismatch(BaselineError):
-    """The baseline file is not the one that belongs to the log."""
+    """The SHA-256 of a baseline file differs from the one in the log: the file was changed or replaced."""
 
     def __init__(self, path: str, expected: str, found: str) -> None:
         super().__init__(
@@ -282,18 +282,18 @@ class BaselineMismatch(BaselineError):
 
 
 class ServerError(WorldError):
-    """A server has a fault; ``url`` never contains a key."""
+    """Base class of errors of a server. ``url`` is its address, without an API key."""
 
     url: str
 
 
 class ServerUnreachable(ServerError):
-    """There is no connection, or it was lost before the response began."""
+    """The server cannot be reached, or the connection was lost before the response began."""
 
     why: str
     seconds: float
     attempts: int = 1
-    """0 if nothing was sent."""
+    """Number of attempts to send the request; 0 if nothing was sent."""
 
     def _text(self) -> str:
         if not self.attempts:
@@ -306,7 +306,7 @@ class ServerUnreachable(ServerError):
 
 
 class ServerRefused(ServerError):
-    """The server responded with an error."""
+    """The server responded with an error: an HTTP status and a message."""
 
     status: int
     message: str
@@ -331,11 +331,11 @@ class ContextExceeded(ServerError):
 
 
 class StreamCut(ServerError):
-    """The response ended before it was complete; nothing of it was logged."""
+    """The response ended before it was complete. Nothing was logged, so the same request can be sent again."""
 
     why: str
     received: int
-    """Number of events received."""
+    """Number of stream events that had arrived."""
     _message = (
         "{url}: the response ended early (events received: {received}): {why}. "
         "Nothing was logged. Ask again to send the same bytes"
@@ -343,7 +343,7 @@ class StreamCut(ServerError):
 
 
 class ServerTimeout(ServerError):
-    """Nothing was received for longer than the time-out."""
+    """The server sent nothing for longer than the time-out. ``setting`` is the argument that sets the time-out."""
 
     what: str
     seconds: float
@@ -364,12 +364,12 @@ class ServerNotStarted(ServerError):
 
 
 class EpochTooLarge(WorldError):
-    """The start of a new epoch does not fit the server's context; nothing was sent, and no epoch was opened."""
+    """The first request of an epoch does not fit the server's context. Nothing was sent, and no epoch was opened."""
 
     baseline_tokens: int
     carried_tokens: int
     room: int
-    """Tokens available: the context size less the reserve."""
+    """Available tokens: the context size less the tokens that ``Limits.reserve`` keeps free."""
     _message = (
         "the request does not fit: about {baseline_tokens} tokens of baseline (system prompt, memory, tools) and "
         "{carried_tokens} tokens of messages, but only {room} tokens are available (the context less its reserve). "
@@ -387,7 +387,7 @@ class ModelUnavailable(WorldError):
 
 
 class LogError(WorldError):
-    """A path to load is missing, or is not a log."""
+    """A path that should be loaded does not exist, or is not a log."""
 
     path: str
     why: str
@@ -396,7 +396,7 @@ class LogError(WorldError):
 
 
 def kind_of(value: object) -> str:
-    """Return the type of a value with its article, for a message.
+    """Return the name of a value's type with its article, for an error message.
 
     Parameters
     ----------
@@ -406,7 +406,7 @@ def kind_of(value: object) -> str:
     Returns
     -------
     str
-        For example ``'an int'``; ``'None'`` for None.
+        Article and type name, such as ``'an int'``; for None, ``'None'``.
 
     Examples
     --------
@@ -418,19 +418,19 @@ def kind_of(value: object) -> str:
 
 
 def describe(error: BaseException, **facts: Any) -> str:
-    """Describe an error of the operating system or a library in one line.
+    """Return a description of an error of the operating system or a library, in one line.
 
     Parameters
     ----------
     error : BaseException
         The error. If its text is empty, the name of its type is used.
     **facts
-        Named values to append.
+        Names and values to append, as ``, name value``.
 
     Returns
     -------
     str
-        For example ``'No space left on device'``.
+        The description, such as ``'No space left on device'``.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Identifiers, hashes and timestamps, validated when they are created.
 
-Each is a subclass of ``str`` or ``int`` and has no default. A type checker refuses a plain string in its place.
-``Timestamp.now`` is the only clock of the package.
+Each class is a subclass of ``str`` or ``int``. A type checker does not accept a plain string where one of them is expected. All
+current times in the package come from ``Timestamp.now``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TIME = re.compile(
     r"|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
     r"T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}\.[0-9]{6}Z"
 )
-"Pattern of a :class:`Timestamp`, with a valid date."
+"Regular expression of a :class:`Timestamp`. It matches only valid dates, including leap days."
 
 
 class _Text(str):
@@ -51,7 +51,7 @@ class SessionId(_Text):
     Raises
     ------
     InvalidId
-        If the value does not follow this rule.
+        If the value is not a valid id.
 
     Examples
     --------
@@ -70,7 +70,7 @@ or digit, and not a name that Windows reserves
 
     @classmethod
     def new(cls) -> SessionId:
-        """Return a new id. Ids sort by creation time, to the microsecond.
+        """Return a new id. Ids created in different microseconds sort by creation time.
 
         Examples
         --------
@@ -89,19 +89,19 @@ class _Name(_Text):
 
 
 class ProjectId(_Name):
-    """Id of the project of a memory: 1 to 128 characters of ``A-Za-z0-9._:-``, starting with a letter or digit."""
+    """Id of a project that has a memory: 1 to 128 characters of ``A-Za-z0-9._:-``, starting with a letter or digit."""
 
     __slots__ = ()
 
 
 class QueryId(_Name):
-    """Id of the query of a memory; the same rule as :class:`ProjectId`."""
+    """Id of a query to a memory. The same characters are allowed as in a :class:`ProjectId`."""
 
     __slots__ = ()
 
 
 class RunId(_Name):
-    """Id of a run that builds a memory; the same rule as :class:`ProjectId`."""
+    """Id of a run that builds a memory. The same characters are allowed as in a :class:`ProjectId`."""
 
     __slots__ = ()
 
@@ -132,7 +132,7 @@ class Sha256Hash(_Text):
 
 
 class Timestamp(_Text):
-    """A time in RFC 3339 format, in UTC, with microseconds and ``Z``. Other formats are refused.
+    """A time in RFC 3339 format, in UTC, with microseconds and ``Z``. Other forms of RFC 3339 raise ``InvalidId``.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 __all__ = ["progress_bar"]
 
 DELAY = 2.0
-"Seconds of work before a bar appears by itself."
+"Seconds of work after which a bar appears if ``progress`` is None."
 
 
 def progress_bar(*, progress: bool | None, total: int, unit: str, label: str, scale: bool = False) -> tqdm[Any]:
@@ -19,15 +19,15 @@ def progress_bar(*, progress: bool | None, total: int, unit: str, label: str, sc
     Parameters
     ----------
     progress : bool or None
-        True shows the bar, False does not. None shows it after 2 seconds, if standard error is a terminal or in a notebook.
+        True shows the bar, False does not. None shows it after 2 seconds, in a notebook or if standard error is a terminal.
     total : int
-        Amount of work.
+        Number of units of work until the bar is full.
     unit : str
         Name of one unit of work, such as ``"request"``.
     label : str
         Text in front of the bar.
     scale : bool
-        Whether to print large numbers with a prefix, such as ``1.2M``.
+        Whether to print large numbers with a unit prefix, such as ``1.2M``.
 
     Returns
     -------

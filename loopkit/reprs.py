@@ -1,8 +1,8 @@
 """Text and HTML reprs from one source, and escaping of text from outside.
 
-A card is a title and a few facts. Its text is one line of at most 110 characters. Numbers are never cut, and omitted facts are
-counted. Its HTML is a small table with escaped texts, without style sheet or random ids. Every text from outside passes through
-`shown` before it is part of a page.
+A card has a title and a few facts (a name and a value each). It is shown as one line of at most 110 characters, or as a small
+HTML table. In the line, numbers are never cut, and the number of omitted facts is shown. The table has no style sheet and no
+random ids. Every text from outside passes through `shown` before it becomes part of a page.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ __all__ = ["Card", "counted", "escaped", "shown"]
 
 WIDTH = 110
 MOST, LEAST = 100, 20
-"Maximum characters of one text in a line that is too long; the value between them that fits is used."
+"If a line is too long, each value is cut to the largest number of characters in this range at which the line fits."
 LONGEST = 4000
-"Maximum characters of one text in HTML."
+"Maximum characters of one value in HTML."
 
 # Characters that control a terminal or a browser, or cannot be sent: controls, direction marks, lone surrogates.
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def shown(text: str, most: int = LONGEST) -> str:
-    """Truncate a text, with the number of omitted characters, and replace each control character by a dot.
+    """Return a text for display: control characters become dots, and a long text is truncated.
+
+    A truncated text ends with the number of omitted characters.
 
     Examples
     --------
@@ -37,7 +39,7 @@ def shown(text: str, most: int = LONGEST) -> str:
 
 
 def counted(count: int, one: str, more: str | None = None) -> str:
-    """Return a count with its noun.
+    """Return a count with a noun in the singular or plural. ``more`` is the plural if it is not ``one`` with an s.
 
     Examples
     --------
@@ -48,7 +50,7 @@ def counted(count: int, one: str, more: str | None = None) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape a text for HTML, so that a front end shows exactly these characters and no formula.
+    """Escape a text for HTML. A notebook then shows exactly these characters, and no formula between dollar signs.
 
     Examples
     --------
@@ -68,7 +70,7 @@ class Card(NamedTuple):
     facts : sequence of (str, str)
         Name and value of each fact, the most important first.
     spare : sequence of str
-        Names of the facts to omit first if the line is too long. After them, the last facts are omitted.
+        Names of the facts to omit first if the line is too long. If that is not enough, facts are omitted from the end.
 
     Examples
     --------
@@ -88,7 +90,9 @@ class Card(NamedTuple):
         return _line(self.title, self.facts)
 
     def text(self) -> str:
-        """Return one line of at most 110 characters. Long texts are cut first; then facts are omitted, and counted.
+        """Return one line of at most 110 characters.
+
+        Long texts are cut first. If the line is still too long, facts are left out and replaced by "… N more".
 
         Examples
         --------
@@ -112,7 +116,7 @@ class Card(NamedTuple):
         return line
 
     def html(self) -> str:
-        """Return the facts as a table. Very long texts are truncated, and all texts are escaped."""
+        """Return the title and the facts as an HTML table. Very long texts are truncated, and all texts are escaped."""
         title, *texts = (escaped(shown(text)) for text in (self.title, *(text for fact in self.facts for text in fact)))
         rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in zip(texts[::2], texts[1::2]))
         return f"<table><caption>{title}</caption>{rows}</table>"
@@ -124,7 +128,10 @@ def _line(title: str, facts: Sequence[tuple[str, str]]) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """Truncate a text, unless it begins with a number; a number at its end is removed whole."""
+    """Return a text of at most ``most`` characters that ends with "…" if it was cut. Numbers are not cut in the middle.
+
+    A text that begins with a digit is returned whole.
+    """
     if len(text) <= most or text[:1].isdigit():
         return text
     return re.sub(r"[\d.,]+$", "", text[: most - 1]) + "…"

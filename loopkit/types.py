@@ -1,6 +1,6 @@
 """Types that public signatures name and that no other public module exports, for annotations and `isinstance`.
 
-Most are results of methods: loopkit makes them, and a caller reads them. Each is loaded on first use.
+Most are results of methods: loopkit creates the objects, and a caller only reads them. Each type is loaded on first use.
 """
 
 from __future__ import annotations

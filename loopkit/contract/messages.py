@@ -48,7 +48,7 @@ def _one_line(value: object) -> str:
 
 
 class Extra(StrictStruct, frozen=True, kw_only=True):
-    """Members of an assistant message that OpenAI's format does not have, so that they can be sent back unchanged."""
+    """Members that the server put into an assistant message and `ChatMessage` lacks. They are sent back unchanged."""
 
     reasoning_name: str | UnsetType = UNSET
     "Name of the member that contained the reasoning, if it was not ``reasoning_content``."

@@ -96,7 +96,7 @@ class TagsFacts(StrictStruct, frozen=True, kw_only=True):
 
     id: str
     literals: tuple[str, ...] | UnsetType = UNSET
-    "Tags that were added to the default set, because the default patterns do not cover them."
+    "Tags that were added to the default set, which does not cover them; absent if there are none."
     cuts: tuple[str, ...] | UnsetType = UNSET
     "Strings that the server's chat template deletes from messages, in the template's order."
 

@@ -49,7 +49,7 @@ OnEvent: TypeAlias = Callable[[TurnEvent], object]
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """Result of one turn, returned by ``Loop.ask`` and ``Loop.go_on``."""
+    """Result of one turn; made by ``Loop.ask`` and ``Loop.go_on``."""
 
     text: str
     "Text of the last completion. If the turn was interrupted, this is the part that arrived; it is not logged."

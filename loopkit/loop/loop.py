@@ -39,9 +39,9 @@ T = TypeVar("T")
 
 
 class Loop:
-    """A conversation between a user, a model and tools: runs the turns of one session against one server.
+    """Runs the turns of one session against one server; made by :func:`loopkit.start` and :func:`loopkit.resume`.
 
-    Create it with :func:`loopkit.start` or :func:`loopkit.resume`.
+    A turn is a message of the user and everything up to the model's final response: requests and tool calls.
 
     Attributes
     ----------

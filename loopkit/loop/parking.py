@@ -33,7 +33,7 @@ __all__ = ["Parked", "Restored", "park", "restore", "unused_after_restore"]
 
 
 class Parked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Description of a saved slot, written as JSON next to the state. The hashes say when the state can be restored."""
+    """Description of a saved slot, written as JSON next to the state. The state is restored only if the hashes match."""
 
     session: str
     epoch: int
@@ -127,7 +127,7 @@ def park(session: Session, server: Server) -> Parked:
 def restore(session: Session, server: Server) -> Restored:
     """Restore the saved slot of a session, if the server no longer caches the session and the saved hashes match.
 
-    Every failure becomes the message of the result; it says how many tokens the first request will process.
+    If the cache stays cold, the message of the result says why, and how many tokens the first request will process.
     """
     last, slot = last_usage_record(session.records), session.start.slot
     if last is None or last.usage.prompt_tokens is None or session.ended:

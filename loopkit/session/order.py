@@ -113,7 +113,7 @@ class Order:
         at, requests, count = self._at, self.requests, 0
         record: Any
         for kind, record in zip(map(type, records), records):
-            # Most records are of these three kinds, so their checks are repeated here for speed, with the same result as in `add`.
+            # Most records are of these three kinds, so their checks are repeated here for speed. The result is that of `add`.
             if kind is UsageRecord and at == _ASSISTANT and record.request == requests + 1 and record.reported is UNSET:
                 requests += 1
                 at = _USAGE

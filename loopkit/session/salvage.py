@@ -57,8 +57,7 @@ class Salvaged:
 def salvage(source: Path | str, to: SessionId, home: Path | str | None = None) -> Salvaged:
     """Copy the records before the first fault of a session into a new session.
 
-    If both sessions are in the same home, totals over the home count the copied requests twice. Move one session away to avoid
-    it.
+    If both sessions are in the same home, totals over the home count the copied requests twice. To avoid this, move one away.
 
     Parameters
     ----------
@@ -149,7 +148,7 @@ def _whole_groups(directory: Path, records: list[LogRecord], order: Order) -> tu
     """Return the part of an epoch that can be copied, or None, and an error or None.
 
     The part ends after its last whole group. If a request rebuilt from the log differs from the request that was sent, the part
-    ends before it, and the error says so. The other error is a missing or changed baseline.
+    ends before this request, and the error says so. A missing or changed baseline is the other possible error.
     """
     sound = 0
     for count, record in enumerate(records, 1):

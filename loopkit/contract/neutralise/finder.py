@@ -22,7 +22,7 @@ class Finder(NamedTuple):
     tails: re.Pattern[str]
     "Matches the first half of a tag at the end of a text."
     triggers: tuple[str, ...]
-    "Characters for a quick test. A text without all of them contains no tag."
+    "Characters for a quick test. A text that contains none of these characters contains no tag."
 
     @staticmethod
     def of(shapes: Shapes, more: tuple[str, ...]) -> Finder:

@@ -21,15 +21,15 @@ class Shapes(NamedTuple):
     literals: tuple[str, ...]
     "Tags that are matched exactly. A half of one is also found at the start or end of a text."
     heads: tuple[str, ...]
-    "Expressions for second halves of tags. At the start of a text, they complete a tag that the template's text before it begins."
+    "Expressions for second halves of tags. At the start of a text, they complete a tag that the text before it begins."
     tails: tuple[str, ...]
-    "Expressions for first halves of tags. At the end of a text, they begin a tag that the template's text after it completes."
+    "Expressions for first halves of tags. At the end of a text, they begin a tag that the text after it completes."
 
 
 def _default_1() -> Shapes:
     bar, gt, lsb, rsb = "[|\uff5c]", "[>\uff1e\ufe65]", "[", "]"
     inner = "[^<>\uff1c\uff1e\ufe64\ufe65|\uff5c&\n]"
-    # A space beside a bar is not allowed, because functional languages have operators of that form. A letter or digit is required.
+    # A space beside a bar is not allowed, because functional languages have such operators. A letter or digit is required.
     piped = rf"{bar}(?!\s)(?={inner}{{0,63}}[^\W_]){inner}{{1,64}}(?<!\s){bar}{gt}"
     angled = (
         piped,
