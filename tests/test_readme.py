@@ -117,9 +117,9 @@ def test_the_smallest_request_log_loads(tmp_path: Path) -> None:
     logs = lk.load(log)
     assert logs.usage["prompt_tokens"].tolist() == [9]
     assert logs.usage["cached_tokens"].isna().all()
-    assert '"prompt_tokens_details": {"cached_tokens": 0}' in README
-    log.write_text(text.replace('"prompt_tokens": 9', '"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 0}'))
-    assert lk.load(log).usage["cached_tokens"].tolist() == [0]
+    assert '"prompt_tokens_details": {"cached_tokens": 4}' in README
+    log.write_text(text.replace('"prompt_tokens": 9', '"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}'))
+    assert lk.load(log).usage["cached_tokens"].tolist() == [4]
 
 
 @pytest.mark.server

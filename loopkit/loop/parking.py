@@ -33,7 +33,10 @@ __all__ = ["Parked", "Restored", "park", "restore", "unused_after_restore"]
 
 
 class Parked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Description of a saved slot, written as JSON next to the state. The state is restored only if the hashes match."""
+    """Description of a saved slot, written as JSON next to the state.
+
+    The saved state is restored only if the hashes of baseline, model and chat template still match.
+    """
 
     session: str
     epoch: int

@@ -1,4 +1,4 @@
-"""Facts of a passing response of any API: usage, finish reason, model, time of the first token.
+"""Facts of a response of any API, read while it is forwarded: usage, finish reason, model, time of the first token.
 
 The reader supports chat completions, plain completions, OpenAI's Responses, Anthropic's Messages and llama.cpp's own format,
 streamed or not. If a response cannot be parsed, its facts are None. The generated text is not stored.

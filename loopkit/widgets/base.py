@@ -126,7 +126,10 @@ class Panel:
         self._thread.start()
 
     def _cancel(self) -> None:
-        """Ask the running work to stop. :meth:`stop` repeats this until the work ends, because it may not have started yet."""
+        """Ask the running work to stop.
+
+        :meth:`stop` calls this repeatedly, because a call has no effect before the work has started.
+        """
 
     def wait(self) -> None:
         """Wait until the background work ends, and raise its exception if it failed. Ctrl-C stops the work."""

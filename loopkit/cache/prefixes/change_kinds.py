@@ -68,7 +68,7 @@ class Change(NamedTuple):
 
 
 def is_space(a: bytes, b: bytes) -> bool:
-    """Return True if two JSON texts first differ in white space between JSON tokens.
+    """Return True if the first difference between two JSON texts is white space outside of strings.
 
     Examples
     --------

@@ -135,7 +135,9 @@ def embedded_json(raw: Raw) -> bytes:
 
 
 def to_log_time(value: Any) -> str | int | None:
-    """Return a timestamp of a log: text unchanged, a number as microseconds since 1970. The size of a number shows its unit.
+    """Return a timestamp of a log: text unchanged, a number as microseconds since 1970.
+
+    A number's magnitude shows its unit: seconds, milliseconds, microseconds or nanoseconds.
 
     Examples
     --------

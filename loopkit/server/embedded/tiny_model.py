@@ -107,7 +107,7 @@ def _further_tokens(name: str) -> dict[str, bool]:
 
 
 def _code(byte: int) -> list[int]:
-    """Return the code of a byte: 7 data bits and 5 parity bits, each as 1 or -1. Two codes differ in at least 4 places."""
+    """Return the code of an ASCII byte: its 7 low bits and 5 parity bits, each as 1 or -1. Two codes differ in at least 4."""
     data = [byte >> place & 1 for place in range(7)]
     columns = [7, 11, 13, 14, 19, 21, 22]  # distinct, each with three bits set
     parity = [sum(bit & column >> place for bit, column in zip(data, columns, strict=True)) & 1 for place in range(5)]

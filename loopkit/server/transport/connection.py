@@ -1,4 +1,4 @@
-"""HTTP with one server: kept connections, time-outs, retries, errors without keys.
+"""HTTP with one server: kept connections, time-outs, retries, error messages without API keys.
 
 The bytes of a request's body are sent unchanged. A request is sent again only if no part of a completion has arrived:
 

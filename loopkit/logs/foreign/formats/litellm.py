@@ -1,8 +1,8 @@
 """Rows of LiteLLM and of gateways (Helicone, Langfuse): a request and its response, often as JSON in strings.
 
 LiteLLM's prompt counts include cached tokens for all providers. Responses from its own cache are left out, because no provider
-saw them. A row without a body follows the previous row of the session that it names. A row with neither body nor session follows
-no other row.
+saw them. A row without a body continues the previous row with the same session id. A row with neither begins
+a conversation.
 """
 
 from __future__ import annotations
